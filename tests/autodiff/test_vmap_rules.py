@@ -175,7 +175,7 @@ RULES = [
     if (op.batch is not None or op.elementwise)
     and not op.name.startswith("random_")
     and Trait.STACK not in op.traits
-    and op.name != "fits_int64"
+    and op.name not in ("fits_int64", "python_defined")
 ]
 
 

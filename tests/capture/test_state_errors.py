@@ -306,18 +306,18 @@ def test_a_change_between_training_steps_records_once(mode: str) -> None:
             step(x)
         assert len(step.recordings) == recordings, [str(r) for r in step.recordings]
 
-    settles(2)  # the first step makes the moments
+    settles(1)
     net[0].eval()
-    settles(3)
+    settles(2)
     net[1][0].bias.requires_grad_(False)
     net[1][0].bias.grad = None
-    settles(4)
+    settles(3)
     optimizer.param_groups[0]["lr"] = 0.01  # an input
-    settles(4)
+    settles(3)
     optimizer.param_groups[0]["momentum"] = 0.5
-    settles(5)
+    settles(4)
     nn.Linear(2, 2).eval()  # modules elsewhere make no difference
-    settles(5)
+    settles(4)
 
 
 # --- what a steady state costs --------------------------------------------------------------------

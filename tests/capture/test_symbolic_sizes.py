@@ -186,6 +186,7 @@ def outcome(call: Callable[..., Any], size: int) -> Any:
     return repr(found)
 
 
+@pytest.mark.filterwarnings("ignore:.* was recorded 8 times")  # a trace may, for each answer
 @pytest.mark.parametrize("mode", ["trace", "source"])
 @pytest.mark.parametrize(("function", "most"), ASKED, ids=lambda x: getattr(x, "__name__", None))
 def test_what_is_asked(function: Any, most: int, mode: str) -> None:

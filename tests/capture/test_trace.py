@@ -474,16 +474,35 @@ def test_default_arguments_and_code_may_change() -> None:
 
 
 def test_the_limit_stops_storms() -> None:
-    f = weft.trace(lambda x, k: x * k, limit=3)
+    f = weft.trace(lambda x, k: x * int(k), limit=3)
     x = weft.ones(1)
     for k in range(3):
-        f(x, k)
+        f(x, str(k))
     with pytest.warns(CaptureWarning, match="was recorded 3 times") as seen:
-        assert f(x, 3).tolist() == [3]
+        assert f(x, "3").tolist() == [3]
     assert seen[0].filename == __file__
-    assert f(x, 4).tolist() == [4]
-    assert f(x, 1).tolist() == [1]
+    assert f(x, "4").tolist() == [4]
+    assert f(x, "1").tolist() == [1]
     assert len(f.recordings) == 3
+
+
+@pytest.mark.parametrize("way", [weft.trace, weft.compile])
+def test_a_function_that_keeps_recording_says_why_once(way: Any) -> None:
+    @way
+    def f(x: Any, k: str, n: int) -> Any:
+        return x * int(k) if n else x.reshape(n + 1)
+
+    for k in range(8):
+        f(weft.ones(1), str(k), 1)
+    with pytest.warns(CaptureWarning) as seen:
+        f(weft.ones(1), "8", 1)
+    [warning] = seen
+    assert "f was recorded 8 times" in str(warning.message)
+    assert "k (8 times): it is another value in each call" in str(warning.message)
+    assert f"weft.{way.__name__}(limit=...)" in str(warning.message)
+    assert warning.filename == __file__
+    for k in range(9, 20):
+        f(weft.ones(1), str(k), 1)  # no more warnings, which are errors here
 
 
 def test_what_cannot_be_kept_runs_as_python() -> None:

@@ -337,7 +337,7 @@ def test_checks_do_not_grow_with_the_parameters(kind: str, mode: str) -> None:
         root = captured._roots[-1]
         assert root.fast_path is not None
         counts.append(len(root.enter.__doc__.splitlines()))
-        assert len(captured.recordings) == (1 if kind == "sgd" else 2)
+        assert len(captured.recordings) == 1
     assert counts[0] == counts[1] < 100
 
 

@@ -29,7 +29,7 @@ def test_captured_steps_are_eager_steps(case: Case, mode: str) -> None:
     compare(got, want, case.rtol, case.atol)
     place = list(CAPTURES).index(mode)
     settled = case.settled[place]
-    assert counts[-1] == case.recordings[place], counts
+    assert counts[-1] <= case.recordings[place], counts
     assert counts[settled - 1 :] == [counts[-1]] * (STEPS - settled + 1), counts
 
 
@@ -64,4 +64,4 @@ def test_rows() -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     for case in CASES:
-        assert case.recordings == (2, 2) or case.why, case.name
+        assert case.recordings == (1, 1) or case.why, case.name

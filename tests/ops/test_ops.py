@@ -152,5 +152,6 @@ OPS_TESTED_ELSEWHERE = {
     "with_gradient_of",  # test_grad_modes_control.py
     "only_where",  # test_dead_iterations.py
     "fits_int64",  # test_loop_counters.py
+    "python_defined",  # test_numbers.py
     *("constant", "function_1"),  # test_make_graph.py
 }

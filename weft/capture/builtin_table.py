@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from weft.capture import result_numbers
 from weft.capture.from_source import graph_builtins as graph
 from weft.capture.from_source import iteration, tokens
 from weft.capture.watch import attributes, library, operators, printing
 from weft.capture.watch import builtin_calls as calls
 from weft.capture.watch.builtin_calls import Handler, as_it_is, by_method, calling, through
 from weft.core.changing_numbers import number_in
+from weft.core.operands import as_number
 from weft.core.structure import changed
-from weft.ops.elementwise import maximum, minimum
 from weft.ops.numpy_protocol import COUNTERPARTS
 from weft.ops.shape import stack
 from weft.record import make_graph
@@ -43,11 +44,13 @@ class Builtin:
     graph   its behaviour on tensors of a graph; returns NotImplemented if there are none: then
             `call` is used
     shows   it prints its arguments at each replay: f-strings among them are kept in parts
+    always  `graph` counts in traces, too, where control flow is no part of the graph
     """
 
     call: Handler | None = None
     graph: Handler | None = None
     shows: bool = False
+    always: bool = False
 
 
 def _rows(make: Any, *functions: Any) -> dict[Any, Builtin]:
@@ -64,23 +67,23 @@ BUILTINS: dict[Any, Builtin] = {
     dir: Builtin(calls.names),
     hash: Builtin(calls.hash_of),
     id: Builtin(calls.id_of),
-    type: Builtin(calls.type_of),
-    isinstance: Builtin(calls.is_instance, graph.is_instance),
+    type: Builtin(calls.type_of, graph.type_of, always=True),
+    isinstance: Builtin(calls.is_instance, graph.is_instance, always=True),
     # values
     len: Builtin(operators.length, graph.len_),
     bool: Builtin(calls.truth, graph.bool_),
-    int: Builtin(by_method(int, "__int__", "__index__", "__trunc__"), graph.int_),
-    float: Builtin(by_method(float, "__float__", "__index__"), graph.float_),
+    int: Builtin(by_method(int, "__int__", "__index__", "__trunc__"), graph.int_, always=True),
+    float: Builtin(by_method(float, "__float__", "__index__"), graph.float_, always=True),
     complex: Builtin(by_method(complex, "__complex__", "__float__")),
     abs: Builtin(by_method(abs, "__abs__")),
-    round: Builtin(by_method(round, "__round__"), graph.round_),
+    round: Builtin(by_method(round, "__round__"), graph.round_, always=True),
     operator.index: Builtin(by_method(operator.index, "__index__")),
     sum: Builtin(calls.total, graph.sum_),
     any: Builtin(calls.quantifier(True), graph.quantifier(False)),
     all: Builtin(calls.quantifier(False), graph.quantifier(True)),
     sorted: Builtin(calls.comparing(sorted)),
-    min: Builtin(calls.comparing(min), graph.extreme(min, minimum)),
-    max: Builtin(calls.comparing(max), graph.extreme(max, maximum)),
+    min: Builtin(calls.comparing(min), graph.extreme(min), always=True),
+    max: Builtin(calls.comparing(max), graph.extreme(max), always=True),
     # text and effects
     str: Builtin(printing.string),
     repr: Builtin(printing.representation),
@@ -115,10 +118,15 @@ BUILTINS: dict[Any, Builtin] = {
     **_rows(as_it_is, functools.partial, functools.wraps, functools.update_wrapper),
     **_rows(as_it_is, functools.lru_cache, functools.cache, itertools.repeat, itertools.count),
     **_rows(as_it_is, operator.itemgetter, operator.attrgetter),
+    # numbers
+    **{
+        function: Builtin(graph=call, always=True) for function, call in result_numbers.MATH.items()
+    },
     # functions of NumPy that Weft has, too
     **{function: Builtin(graph=graph.numpy_function(function)) for function in COUNTERPARTS},
     # Weft's own
     number_in: Builtin(library.number_from_outside),
+    as_number: Builtin(graph=result_numbers.number_of, always=True),
     stack: Builtin(graph=graph.stack),
     tokens.print: Builtin(graph=graph.print_),
     tokens.py_call: Builtin(graph=as_it_is(tokens.py_call)),

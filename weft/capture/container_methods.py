@@ -13,6 +13,8 @@ from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.watch import library, stores
 from weft.capture.watch.builtin_calls import comparing
 from weft.capture.watch.operators import BINARY, COMPARING
+from weft.capture.watch.origin import MISSING
+from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.stores import base_of, became, before_write, blind, read_item, whole
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ def call(
     if method.writes:
         hooks.flow.save(holder)
     hooks.use_items(*args)
+    if args and isinstance(holder, (dict, set, frozenset)):
+        args = (settled(args[0]), *args[1:])  # a key, or others of whose keys nothing is known
     known = hooks.watch.known(holder)
     if known is None:
         return method.inside(hooks, function, args, kwargs)
@@ -199,7 +203,9 @@ def _append(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> An
 
 
 def _get(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    read_item(hooks.watch, known, args[0])
+    number = read_item(hooks.watch, known, args[0])
+    if number is not MISSING:
+        return number
     return _natural(known, name)(*args, **kwargs)
 
 
@@ -214,14 +220,14 @@ def _keys(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
 
 
 def _setdefault(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    read_item(hooks.watch, known, args[0])
+    read_item(hooks.watch, known, args[0], exact=True)
     if not dict.__contains__(known.obj, args[0]):
         stores.write_item(hooks.watch, known, args[0], args[1] if len(args) > 1 else None)
     return dict.__getitem__(known.obj, args[0])
 
 
 def _pop_key(hooks: Hooks, known: Known, name: str, args: Any, kwargs: Any) -> Any:
-    read_item(hooks.watch, known, args[0])
+    read_item(hooks.watch, known, args[0], exact=True)
     if not dict.__contains__(known.obj, args[0]):
         return _natural(known, name)(*args, **kwargs)  # the default, or its error
     value = dict.__getitem__(known.obj, args[0])

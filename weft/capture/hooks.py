@@ -22,7 +22,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError, InternalError
 from weft.base.frames import without_parts
 from weft.base.source import is_own
-from weft.capture import container_methods, names
+from weft.capture import container_methods, names, outside_numbers, result_numbers
 from weft.capture.builtin_table import row_of
 from weft.capture.from_source import access, conditions, repeat
 from weft.capture.from_source.branches import record_if
@@ -42,11 +42,13 @@ from weft.capture.watch import (
     lost_writes,
     operators,
     printing,
+    settled_numbers,
 )
 from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
+from weft.core.number import Number, is_outside, number_attributes, python_number
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_not
 from weft.record.control.nested import graph_recorder, known_number
@@ -57,6 +59,7 @@ _RECORDS = (record_if.__code__, repeat.record_while.__code__)
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 #: What such methods may belong to that have a table of methods.
 _HOLDERS = (*CONTAINERS, np.ndarray)
+_PURE_KINDS = frozenset({type, types.BuiltinFunctionType})
 
 
 def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,7 +122,9 @@ class Hooks:
 
     def asks(self, value: Any) -> bool:
         """Whether a condition becomes part of the graph."""
-        return isinstance(value, Tensor) and self.watch.active and self.records()
+        if not isinstance(value, Tensor) or is_outside(value):
+            return False
+        return self.watch.active and self.records()
 
     def decides(self, value: Any) -> bool:
         """The same for a condition that may be a dynamic list: whether it has elements."""
@@ -166,6 +171,8 @@ class Hooks:
         self.use(obj)
         if obj.__class__ is Dim:
             obj = numbers_of(obj)  # which has the attributes of an int
+        if obj.__class__ is Number and name in number_attributes(obj.kind):
+            obj = python_number(obj)
         found = attributes.load(self, obj, name)
         if found.__class__ is Maybe:
             raise undefined(f"the attribute {name!r}", found.why)
@@ -198,7 +205,7 @@ class Hooks:
         unseen = self.flow.undecided and reads_unseen(function)
         if unseen:
             use_all(self.flow, [args, kwargs], lists=False)
-        if row is not None and row.graph is not None and self.watch.records:
+        if row is not None and row.graph is not None and (self.watch.records or row.always):
             try:
                 made = row.graph(self, *args, **kwargs)
                 if made is not NotImplemented:
@@ -215,9 +222,16 @@ class Hooks:
                 return made
         if unseen:
             use_all(self.flow, [args, kwargs], lists=True)
-        tensors = self.watch.records and needs_numbers(function)
-        if tensors and any(map(self.asks, (*args, *kwargs.values()))):
-            return access.call_foreign(self, function, args, kwargs)
+        if type(function) in _PURE_KINDS and any(map(is_outside, args)):
+            made = outside_numbers.of_numbers(function, args, kwargs)
+            if made is not NotImplemented:
+                return made
+        if needs_numbers(function):
+            if not self.flow.depth:
+                args = settled_numbers.settled_all(args)
+                kwargs = settled_numbers.settled_named(kwargs)
+            if self.watch.records and any(map(self.asks, (*args, *kwargs.values()))):
+                return access.call_foreign(self, function, args, kwargs)
         if not (printing.is_logging(function) if row is None else row.shows):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         if row is not None and row.call is not None:
@@ -230,6 +244,10 @@ class Hooks:
         if function.__class__ is types.MethodType:
             args = (function.__self__, *args)
             function = function.__func__
+            if function is Tensor.item and len(args) == 1 and not kwargs:
+                made = result_numbers.of_tensor(self, args[0])
+                if made is not NotImplemented:
+                    return made
         known = self.rebuilt.get(id(function))
         if known is not None and known[2] is known[0].__code__:
             return known[1](*args, **kwargs)
@@ -297,12 +315,16 @@ class Hooks:
 
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
         self.use_items(a, b)
+        if a.__class__ is Number or b.__class__ is Number:
+            a, b = result_numbers.arithmetic(symbol, a, b)
         return operators.binary(self, symbol, a, b)
 
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
         self.use_items(a, b)
         if isinstance(a, (*CONTAINERS, np.ndarray)):
             self.flow.save(a)
+        elif a.__class__ is Number or b.__class__ is Number:
+            a, b = result_numbers.arithmetic(symbol, a, b)
         return operators.inplace(self, symbol, a, b)
 
     def iter(self, value: Any) -> Any:

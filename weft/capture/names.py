@@ -48,8 +48,8 @@ def watch_global(hooks: Hooks, names: dict[str, Any], prefix: str, name: str, va
         or (is_of_weft(value) and not isinstance(value, Tensor))
     ):
         return value
-    stores.read_item(watch, watch.namespace(names, prefix), name)
-    return value
+    number = stores.read_item(watch, watch.namespace(names, prefix), name)
+    return value if number is MISSING else number
 
 
 def store_global(hooks: Hooks, name: str, value: Any) -> Any:
@@ -71,7 +71,7 @@ def load_free(hooks: Hooks, name: str, value: Any) -> Any:
     """Read a variable of a function that encloses the followed one."""
     cell, origin = hooks.variables[name]
     if (id(cell), name) not in hooks.watch.written:
-        hooks.watch.note(value, origin)
+        return hooks.watch.read(value, origin)
     return value
 
 

@@ -1,11 +1,11 @@
-"""Numbers that a program keeps changing: a learning rate."""
+"""Python state that a program changes: a learning rate, what a first step makes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-F = TypeVar("F", bound=Callable[..., None])
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def deferred(method: F) -> F:
@@ -15,6 +15,20 @@ def deferred(method: F) -> F:
     """
     method.deferred = True  # type: ignore[attr-defined]
     return method
+
+
+def prepared_by(name: str) -> Callable[[F], F]:
+    """Mark a method that makes state when it is first called.
+
+    When a function is recorded, the method `name` is called first, outside of the recording: it
+    makes that state, and returns the keys of what it made in `state` of its object.
+    """
+
+    def mark(method: F) -> F:
+        method.prepared_by = name  # type: ignore[attr-defined]
+        return method
+
+    return mark
 
 
 def number_in(holder: dict[str, Any], key: str) -> Any:

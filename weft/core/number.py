@@ -8,9 +8,10 @@ gradient, and is a Python number again where the recorded function returns it.
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +26,13 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.op import OPS, Trait
 
 _RANK: dict[str, int] = {"bool": 0, "int": 1, "float": 2, "complex": 3}
+#: Whose instances numbers of a kind stand for.
+CLASSES: dict[str, type[Any]] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+}
 HELD_AS: dict[Kind, DType] = {
     "bool": dtypes.bool,
     "int": dtypes.int64,
@@ -33,31 +41,125 @@ HELD_AS: dict[Kind, DType] = {
 }
 
 
+class Outside(Protocol):
+    """A Python number that each call finds anew, or computes of such, before the graph is run."""
+
+    kind: Kind
+
+    def know(self) -> Any:
+        """The number in this call; that it stays so becomes a guard."""
+
+    def calculate(self, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        """What a function of Python's gives for numbers that each call knows."""
+
+    def data(self) -> Any:
+        """What stands for the number in the graph: one of its inputs."""
+
+
 class Number(Tensor):
     """A 0-d value that stands for a Python number.
 
     bound    an integer is not larger than this, as far as that is known; None: it may be anything
     counts   a loop carries it that began with a number far from int64's limits
+    outside  the number of which Python knows the value in each call; None: only the graph does
     """
 
-    __slots__ = ("bound", "counts")
+    __slots__ = ("bound", "counts", "held", "outside")
 
     bound: int | None
     counts: bool
+    held: Any
+    outside: Outside | None
 
     @property
     def kind(self) -> Kind:
-        return self.dtype.kind
+        return self.dtype.kind if self.outside is None else self.outside.kind
+
+    @property
+    def _data(self) -> Any:
+        if self.held is None and self.outside is not None:
+            self.held = self.outside.data()
+        return self.held
+
+    @_data.setter
+    def _data(self, data: Any) -> None:
+        self.held = data
+
+    def _answer(self, question: str) -> Any:
+        if self.outside is None:
+            return super()._answer(question)
+        if question == "bool":
+            found = self.outside.calculate(bool, [self])
+            return python_number(found) if found.__class__ is Number else found
+        return CLASSES[question](self.outside.know())
+
+    def __index__(self) -> int:
+        return super().__index__() if self.outside is None else operator.index(self.outside.know())
 
     def item(self) -> Any:
         return self
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self.outside is None else repr(self.outside.know())
+
+    def __str__(self) -> str:
+        return str(python_number(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(python_number(self), spec)
+
+
+def python_number(value: Number) -> Any:
+    """The number itself: where it is not known, this asks for it."""
+    return CLASSES[value.kind](value) if value.outside is None else value.outside.know()
+
+
+@functools.cache
+def number_attributes(kind: Kind) -> frozenset[str]:
+    """What can be asked of Python's numbers of a kind."""
+    return frozenset(name for name in dir(CLASSES[kind]) if not name.startswith("__"))
+
+
+def is_outside(value: Any) -> bool:
+    """Whether it is a number that Python knows in each call."""
+    return value.__class__ is Number and value.outside is not None
+
+
+def is_unknown(value: Any) -> bool:
+    """Whether it is a number that only the graph knows."""
+    return value.__class__ is Number and value.outside is None
+
+
+def calculated(function: Callable[..., Any], *operands: Any) -> Any:
+    """What a function of Python's gives for numbers of which some are from outside, and all others
+    known; NotImplemented where others are among them."""
+    first = None
+    for value in operands:
+        if value.__class__ is Number:
+            if value.outside is None:
+                return NotImplemented
+            first = first or value.outside
+        elif value.__class__ not in PYTHON_KINDS:
+            return NotImplemented
+    return NotImplemented if first is None else first.calculate(function, operands)
+
+
+def outside_number(outside: Outside) -> Number:
+    """A number that each call finds."""
+    made = Number()
+    made.held = made._node = None
+    made.bound = 1 if outside.kind == "bool" else None
+    made.counts = False
+    made.outside = outside
+    return made
 
 
 def number(tensor: Tensor, bound: int | None = None, counts: bool = False) -> Number:
     """A 0-d tensor, of the dtype that holds its kind, as a number."""
     made = Number()
-    made._data = tensor._data
+    made.held = tensor._data
     made._node = None
+    made.outside = None
     made.bound = bound
     made.counts = counts
     return made
@@ -110,6 +212,10 @@ def _binary(name: str, swapped: bool) -> Callable[[Number, Any], Any]:
 
     def method(self: Number, other: Any) -> Any:
         kind = kind_of(other)
+        if kind is not None:
+            found = calculated(function, *((other, self) if swapped else (self, other)))
+            if found is not NotImplemented:
+                return found
         if kind is None:
             if not isinstance(other, Tensor):
                 return NotImplemented
@@ -150,6 +256,13 @@ def fitting(value: Tensor, estimate: Tensor) -> Tensor:
     """An integer that a graph computes; an OverflowError where its estimate, a float, is larger
     than int64 holds."""
     found: Tensor = bind(OPS["fits_int64"], value, estimate)
+    return found
+
+
+def defined(value: Tensor, holds: Tensor, function: str) -> Tensor:
+    """A number of which a condition holds: then a function of Python's is defined for it. Where it
+    does not, the graph raises what Python raises."""
+    found: Tensor = bind(OPS["python_defined"], value, holds, function=function)
     return found
 
 
@@ -220,6 +333,9 @@ def _unary(name: str) -> Callable[[Number], Any]:
     function = getattr(operator, name)
 
     def method(self: Number) -> Any:
+        found = calculated(function, self)
+        if found is not NotImplemented:
+            return found
         dtype = HELD_AS[joint_kind(self.kind, "int")]
         return number(function(as_held(self, dtype, self.device)))
 

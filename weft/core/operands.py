@@ -75,8 +75,9 @@ def is_strong(value: Any) -> builtins.bool:
     return isinstance(value, Tensor) and value.__class__ is not UnknownNumber
 
 
-#: 0-d tensors of Python numbers that met a NumPy array, by (number, dtype): x * 2 in a loop. Of
-#: numbers that met arrays elsewhere, by their device and class too: each would be copied there.
+#: 0-d tensors of Python numbers that met a NumPy array, by (class, number, dtype), as 2 == 2.0:
+#: x * 2 in a loop. Of numbers that met arrays elsewhere, by their device and class too: each would
+#: be copied there.
 _constants: dict[Any, Tensor] = {}
 
 
@@ -84,10 +85,10 @@ def paired(tensor: Tensor, number: Any) -> Tensor | None:
     """`number` as a tensor of `tensor`'s dtype; None where the two have to be promoted first."""
     data = tensor._data
     cached = recorder() is None
-    key: Any = (number, data.dtype)
+    key: Any = (number.__class__, number, data.dtype)
     if data.__class__ is not np.ndarray:
         cached = cached and number.__class__ in NUMBERS and not family_of(data).refusal
-        key = (number, data.dtype, tensor.device, data.__class__) if cached else None
+        key = (*key, tensor.device, data.__class__) if cached else None
     found = _constants.get(key) if cached else None
     if found is None:
         kind = number_kind(number)
@@ -95,7 +96,7 @@ def paired(tensor: Tensor, number: Any) -> Tensor | None:
         if kind is None or promote_weak(dtype, kind) is not dtype:
             return None
         found = constant(number, dtype, tensor.device)
-        if number and cached:  # 0.0 and -0.0 are one key: keep neither
+        if cached and number:  # 0.0 and -0.0 are one key: keep neither
             if len(_constants) > 1000:
                 _constants.clear()
             _constants[key] = found

@@ -12,7 +12,11 @@ Casts that cannot keep a value have one documented result, the same in every mod
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from weft.base import dtypes
 from weft.base.device import as_device
@@ -125,7 +129,9 @@ def _fits_type(x: TensorType, estimate: TensorType) -> TensorType:
 
 
 def _fits(xp: Any, x: Any, estimate: Any) -> Any:
-    if not bool(xp.all(xp.abs(estimate) < TOO_LARGE)):  # also where it is NaN
+    if bool(xp.any(xp.isnan(estimate))):
+        raise ValueError("cannot convert float NaN to integer")
+    if not bool(xp.all(xp.abs(estimate) < TOO_LARGE)):
         raise OverflowError(
             "a Python integer is too large for the int64 that stands for it in a graph",
             hint="use a float, or take a remainder in each step; in plain Python integers have no "
@@ -137,3 +143,44 @@ def _fits(xp: Any, x: Any, estimate: Any) -> Any:
 FITS_INT64 = Op(
     "fits_int64", _fits_type, _fits, vjp=(None, None), batch=leading, traits=Trait.COUNTS
 )
+
+# --- Python's own errors in graphs ---------------------------------------------------------------
+
+#: Functions of Python's that are not defined for all numbers, by name; of two operands, the second.
+PARTIAL: dict[str, Callable[[Any], Any]] = {
+    "/": lambda x: 1.0 / x,
+    "//": lambda x: 1 // x,
+    "%": lambda x: 1 % x,
+    **{name: getattr(math, name) for name in ("sqrt", "exp", "expm1", "log", "log2", "log10")},
+    **{
+        name: getattr(math, name) for name in ("log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+    },
+}
+
+
+def _no_kind(x: Any) -> Any:
+    raise ArithmeticError(
+        "a power of a number that only the graph knows is of another kind than the recording took "
+        "it for: an integer to a negative power, or a negative number to a fraction"
+    )
+
+
+PARTIAL |= {"2 ** -1": _no_kind, "(-8.0) ** 0.5": _no_kind}
+
+
+def _defined_type(x: TensorType, holds: TensorType, *, function: str) -> TensorType:
+    if holds != x.like(dtype=dtypes.bool) or x.dtype not in (dtypes.int64, dtypes.float64):
+        raise DTypeError(f"{holds} says of no number of Python's, {x}, that it is in order")
+    return x
+
+
+def _defined(xp: Any, x: Any, holds: Any, *, function: str) -> Any:
+    if not bool(xp.all(holds)):
+        for number, right in zip(np.ravel(x), np.ravel(holds), strict=True):
+            if not right:
+                PARTIAL[function](number.item())  # raises Python's own error
+        raise ArithmeticError(f"{function} is not defined for {x}")
+    return x
+
+
+DEFINED = Op("python_defined", _defined_type, _defined, vjp=(None, None), batch=leading)

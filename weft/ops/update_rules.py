@@ -7,6 +7,7 @@ op, whose results are then assigned.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import Parameter, Signature
@@ -16,7 +17,8 @@ import numpy as np
 
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import ShapeError, WeftError
-from weft.core.bind import bind, update
+from weft.core.bind import bind, recorder, update
+from weft.core.number import Number
 from weft.core.operands import assign
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op, Trait
@@ -125,6 +127,9 @@ def _widened(evaluate: Callable[..., Any], *arrays: Array, **attrs: Any) -> Any:
 
 def apply(op: Op, *operands: Tensor, **attrs: Any) -> None:
     """Give the first `op.outputs` operands the new values that the rule computes."""
+    if recorder() is not None and any(map(_is_unknown, attrs.values())):
+        _apply_by_ops(op, operands, attrs)
+        return
     p, g = operands[0]._data, operands[op.outputs]._data
     if p.dtype is g.dtype and p.shape == g.shape and p.dtype.char in IN_PLACE:
         del p, g  # so that only their tensors hold them
@@ -134,6 +139,21 @@ def apply(op: Op, *operands: Tensor, **attrs: Any) -> None:
     out = bind(op, *operands, **attrs)
     for target, value in zip(operands, out if op.outputs > 1 else (out,), strict=False):
         assign(target, value, op.name)
+
+
+def _is_unknown(option: Any) -> bool:
+    """Whether an option is a number, or a tuple of numbers, that a graph reads in each call."""
+    parts = option if option.__class__ is tuple else (option,)
+    return any(part.__class__ is Number for part in parts)
+
+
+def _apply_by_ops(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:
+    """The same by the ops that the rule consists of: cards know the options as attributes only."""
+    wide = [x.astype("float32") if x.dtype in NARROW_FLOATS else x for x in operands]
+    evaluate: Any = op.eval
+    out = evaluate(sys.modules["weft"], *wide, **attrs)  # Weft as the `xp` of the rule
+    for target, value in zip(operands, out if op.outputs > 1 else (out,), strict=False):
+        assign(target, value.astype(target.dtype, copy=False), op.name)
 
 
 def _check(op: Op, operands: tuple[Tensor, ...], attrs: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from weft.core.tensor import Tensor
 from weft.ops.creation import zeros, zeros_like
 from weft.ops.update_rules import Array, apply, chunks, number, rule
 from weft.optim.optimizer import Group, Params
-from weft.optim.rate import rate_of
+from weft.optim.rate import option_of, rate_of
 from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- the rule ----------------------------------------------------------------------------------
@@ -163,14 +163,19 @@ class Adam(RuleOptimizer):
         self._at_least_zero(group, "lr", "eps", "weight_decay")
         self._below_one(group, "betas")
 
+    def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        state["step"] = zeros((), dtype="float32", device=p.device)
+        state["exp_avg"] = zeros_like(p)
+        state["exp_avg_sq"] = zeros_like(p)
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"] = zeros_like(p)
+
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
-            state["exp_avg"] = zeros_like(p)
-            state["exp_avg_sq"] = zeros_like(p)
+            self.first_state(p, state, group)
         moments = [state["exp_avg"], state["exp_avg_sq"]]
         if group["amsgrad"]:
-            if "max_exp_avg_sq" not in state:
+            if "max_exp_avg_sq" not in state:  # the option was set after the first step
                 state["max_exp_avg_sq"] = zeros_like(p)
             moments.append(state["max_exp_avg_sq"])
         apply(
@@ -180,7 +185,7 @@ class Adam(RuleOptimizer):
             state["step"],
             grad,
             rate_of(p, group),
-            betas=group["betas"],
+            betas=option_of(group, "betas"),
             eps=group["eps"],
             weight_decay=group["weight_decay"],
             decoupled=self._decoupled,

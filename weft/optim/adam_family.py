@@ -10,6 +10,7 @@ from weft.ir.op import Op
 from weft.ops.creation import ones, zeros_like
 from weft.ops.update_rules import by_evaluation, descent, number, rule
 from weft.optim.optimizer import Group, Params
+from weft.optim.rate import option_of
 from weft.optim.rule_optimizer import RuleOptimizer
 
 # --- the rules ---------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ class _Moments(RuleOptimizer):
         return zeros_like(p)
 
     def attrs_of(self, rule: Op, group: Group) -> dict[str, Any]:
-        attrs = {name: group[name] for name in rule.attrs if name != "decoupled"}
+        attrs = {name: option_of(group, name) for name in rule.attrs if name != "decoupled"}
         return {**attrs, "decoupled": bool(group.get("decoupled_weight_decay", False))}
 
 

@@ -106,9 +106,12 @@ class Muon(RuleOptimizer):
                     hint="give what has not 2 axes to another optimizer, such as AdamW",
                 )
 
+    def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        state["momentum_buffer"] = zeros_like(p)
+
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         if "momentum_buffer" not in state:
-            state["momentum_buffer"] = zeros_like(p)
+            self.first_state(p, state, group)
         momentum = group["momentum"]
         buffer = state["momentum_buffer"] + (1 - momentum) * (grad - state["momentum_buffer"])
         assign(state["momentum_buffer"], buffer, "Muon")
@@ -161,15 +164,18 @@ class Adafactor(RuleOptimizer):
                 op="Adafactor",
             )
 
+    def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        state["step"] = zeros((), dtype="float32", device=p.device)
+        place = {"dtype": p.dtype, "device": p.device}
+        if p.ndim > 1:
+            state["row_var"] = zeros((*p.shape[:-1], 1), **place)
+            state["col_var"] = zeros((*p.shape[:-2], 1, p.shape[-1]), **place)
+        else:
+            state["variance"] = zeros_like(p)
+
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         if "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
-            place = {"dtype": p.dtype, "device": p.device}
-            if p.ndim > 1:
-                state["row_var"] = zeros((*p.shape[:-1], 1), **place)
-                state["col_var"] = zeros((*p.shape[:-2], 1, p.shape[-1]), **place)
-            else:
-                state["variance"] = zeros_like(p)
+            self.first_state(p, state, group)
         assign(state["step"], state["step"] + 1, "Adafactor")
         t = cast(state["step"], p.dtype)
         rate, root = rate_of(p, group), math.sqrt(p.size)

@@ -10,11 +10,13 @@ import numpy as np
 from weft.base.errors import DTypeError, WeftError
 from weft.base.source import with_role
 from weft.core.bind import quietly, recorder
+from weft.core.changing_numbers import prepared_by
 from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
-from weft.ops.creation import asarray, zeros_like
+from weft.ops.creation import asarray, zeros, zeros_like
 from weft.ops.update_rules import SCALARS
 
 Group = dict[str, Any]
@@ -161,6 +163,7 @@ class Optimizer(Counted):
                     quietly(self._update_all)
         return loss
 
+    @prepared_by("_first_states")
     def _update_all(self) -> None:
         for group in self.param_groups:
             keeps = self.keeps_state(group)
@@ -168,6 +171,28 @@ class Optimizer(Counted):
                 grad = p.grad
                 if grad is not None:
                     self.update(p, grad, self.state[p] if keeps else {}, group)
+
+    def _first_states(self) -> list[Tensor]:
+        """Make what is kept for the parameters that have a gradient and were never updated, which
+        come back. Where a step is recorded, it is made before, so that the first step is as all."""
+        made: list[Tensor] = []
+        for group in self.param_groups:
+            if not self.keeps_state(group):
+                continue
+            for p in group["params"]:
+                if p.grad is not None and not self.state.get(p):
+                    first: dict[str, Any] = CountedDict()
+                    known = p._data.__class__ is not SymbolicArray
+                    like = p if known else zeros(p.shape, dtype=p.dtype, device=p.device)
+                    self.first_state(like, first, group)
+                    if first:
+                        self.state[p] = first
+                        made.append(p)
+        return made
+
+    def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        """Fill `state` with what is kept for a parameter before its first step, as far as that is
+        known without its gradient."""
 
     def keeps_state(self, group: Group) -> bool:
         """Whether the rule of a group keeps something for each parameter."""

@@ -1,4 +1,4 @@
-"""The learning rate of a group of parameters, as update rules take it."""
+"""The numbers of a group of parameters that schedules change, as update rules take them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from typing import Any
 from weft.core.changing_numbers import number_in
 from weft.core.operands import cast, paired
 from weft.core.tensor import Tensor
+
+
+def option_of(group: dict[str, Any], name: str) -> Any:
+    """An option of a group; of a pair, each number is read by itself: a schedule may change one."""
+    if name != "betas":
+        return group[name]
+    first, second = group[name]
+    return first, second
 
 
 def rate_of(p: Tensor, group: dict[str, Any]) -> Tensor:

@@ -147,4 +147,4 @@ class RMSprop(RuleOptimizer):
         names = ["square_avg"]
         names += ["grad_avg"] if group["centered"] else []
         names += ["momentum_buffer"] if group["momentum"] > 0 else []
-        return RULES[bool(group["centered"]), group["momentum"] > 0], names
+        return RULES[bool(group["centered"]), bool(group["momentum"] > 0)], names

@@ -10,7 +10,7 @@ from weft.ir.op import Op
 from weft.ops.creation import zeros, zeros_like
 from weft.ops.update_rules import apply
 from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
-from weft.optim.rate import rate_of
+from weft.optim.rate import option_of, rate_of
 
 #: Flags of PyTorch's optimizers that say how to run, not what to compute. Each step is one op call
 #: per parameter, and a compiled step one program: there is nothing to choose.
@@ -53,15 +53,19 @@ class RuleOptimizer(Optimizer):
 
     def attrs_of(self, rule: Op, group: Group) -> dict[str, Any]:
         """The attributes of the rule, from the options of a group."""
-        return {name: group[name] for name in rule.attrs}
+        return {name: option_of(group, name) for name in rule.attrs}
 
-    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
+    def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
         rule, names = self.rule_of(group)
         if "step" in rule.inputs and "step" not in state:
             state["step"] = zeros((), dtype="float32", device=p.device)
         for name in names:
             if name not in state:
                 state[name] = self.first_value(name, p, group)
+
+    def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
+        rule, names = self.rule_of(group)
+        self.first_state(p, state, group)
         operands = [state[name] for name in names]
         if "step" in rule.inputs:
             operands.append(state["step"])

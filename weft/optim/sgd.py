@@ -145,6 +145,10 @@ class SGD(RuleOptimizer):
     def keeps_state(self, group: Group) -> bool:
         return bool(group["momentum"] != 0)
 
+    def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
+        if group["dampening"] == 0:  # else the first step is another one than those that follow
+            state["momentum_buffer"] = zeros_like(p)
+
     def update(self, p: Tensor, grad: Tensor, state: dict[str, Any], group: Group) -> None:
         lr = rate_of(p, group)
         if group["momentum"] == 0:

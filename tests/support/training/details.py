@@ -393,19 +393,18 @@ def inner_loop(_library: Any) -> Setup:
 
 
 #: The rate that a schedule set is used afterwards: it is followed, and reads its own count.
-EACH = (20, 20), (20, 20), "the count of the schedule is read"
+EACH = (2, 2), (2, 2), "the count of the schedule is read"
 
+GRADIENTS = "the second step finds gradients that the first has left"
 CASES = [
     Case("hooks", hooks),
     Case("function", function),
     Case("retain_graph", retain_graph),
     Case("create_graph", create_graph),
     Case("sensitivity", sensitivity),
-    Case(
-        "accumulation", accumulation, False, (4, 4), (8, 8), "a Python flag, and the first update"
-    ),
-    Case("accumulation inside", accumulation_inside),
-    Case("several losses and optimizers", several),
+    Case("accumulation", accumulation, False, (3, 3), (8, 8), "a Python flag, and left gradients"),
+    Case("accumulation inside", accumulation_inside, False, (2, 2), (2, 2), GRADIENTS),
+    Case("several losses and optimizers", several, False, (2, 2), (2, 2), GRADIENTS),
     Case("clipped", clipped),
     Case("schedule outside, in stages", scheduled(in_stages, False)),
     Case("schedule outside, each step", scheduled(each_step, False)),
@@ -419,7 +418,7 @@ CASES = [
     Case("schedule first", scheduled_first(0.05), False, *EACH),
     Case("schedule first, a tensor", scheduled_first(0.06), False, *EACH),
     Case("checkpointed", checkpointed),
-    Case("averaged", averaged),
+    Case("averaged", averaged, False, (2, 2), (2, 2), "the step leaves the model in eval()"),
     Case("careful", careful, False, (3, 2), (3, 2), "a trace has a path for each side"),
     Case("inner loop", inner_loop, False, (5, 2), (6, 2), "a trace has a path for each depth"),
 ]

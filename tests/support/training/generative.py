@@ -105,4 +105,9 @@ def wgan_gp(library: Any) -> Setup:
     return Setup(train_step, batches, [generator, critic], [moves, judges])
 
 
-CASES = [Case("vae", vae), Case("gan", gan), Case("wgan-gp", wgan_gp)]
+GRADIENTS = "the second step finds gradients that the first has left"
+CASES = [
+    Case("vae", vae),
+    Case("gan", gan, False, (2, 2), (2, 2), GRADIENTS),
+    Case("wgan-gp", wgan_gp, False, (2, 2), (2, 2), GRADIENTS),
+]

@@ -125,7 +125,7 @@ CASES = [
     Case("mlp", mlp, True),
     Case("cnn", cnn, True),
     Case("cnn with dropout", lambda library: cnn(library, 0.25)),
-    Case("gru", gru, True, (3, 3), (3, 3), "two widths of batches"),
+    Case("gru", gru, True, (2, 2), (3, 3), "two widths of batches"),
     Case("transformer", transformer, True),
     Case("transformer with dropout", lambda library: transformer(library, 0.1)),
 ]

@@ -76,15 +76,15 @@ class Case:
 
     make        makes the setup of a library: `of_weft()`, or `of_torch(torch)`
     torch       whether PyTorch can do the same
-    recordings  how many recordings it takes: in a trace, and from the source
+    recordings  how many recordings it takes at most: in a trace, and from the source
     settled     after which step nothing is recorded any more, where that is not the second
-    why         why it takes more than two recordings
+    why         why it takes more than one recording
     """
 
     name: str
     make: Callable[[Any], Setup]
     torch: bool = False
-    recordings: tuple[int, int] = (2, 2)
+    recordings: tuple[int, int] = (1, 1)
     settled: tuple[int, int] = (2, 2)
     why: str = ""
     rtol: float = 1e-9

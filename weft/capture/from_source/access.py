@@ -15,22 +15,20 @@ import numpy as np
 from weft.base.asked_sizes import numbers_of
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import dynamic_list_of
+from weft.capture.from_source.iteration import numbers_in
 from weft.capture.from_source.tokens import py_call_like
 from weft.capture.watch import library, operators, stores
 from weft.capture.watch.follow import module_of
+from weft.capture.watch.origin import MISSING
+from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.values import CONTAINERS
-from weft.core.number import Number, plain
+from weft.core.number import Number, is_unknown, kind_of
 from weft.core.public import PUBLIC
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
     from weft.capture.watch.watch import Known
-
-
-def value_of(value: Number) -> Any:
-    """A number of the graph as a Python number: this asks for its value."""
-    return plain(value).item()
 
 
 # --- items ---------------------------------------------------------------------------------------
@@ -41,7 +39,8 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
     hooks.use(obj)
     watch, cls = hooks.watch, type(obj)
     if isinstance(obj, dict):
-        key = value_of(key) if key.__class__ is Number else numbers_of(key)
+        numbers = watch.numbers or key.__class__ is Number
+        key = settled(numbers_of(key)) if numbers else numbers_of(key)
     dynamic = dynamic_list_of(obj)
     if dynamic is not None:
         if isinstance(key, (int, Tensor)):
@@ -49,6 +48,10 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
         hooks.use_items(obj)
     if isinstance(obj, Tensor):
         return obj[index(hooks, key)]
+    if is_unknown(key) and type(obj) in (list, tuple) and kind_of(next(iter(obj), None)):
+        found = numbers_in(list(hooks.iter(obj)))
+        if found is not None and hooks.records():
+            return found.at(key)
     if isinstance(obj, type) and operators.special(type(obj), "__getitem__") is None:
         return obj[key]  # type: ignore[index]  # list[int], Color["RED"]
     if operators.special(cls, "__getitem__") is not None:
@@ -72,6 +75,8 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
 def index(hooks: Hooks, key: Any) -> Any:
     """The index of a tensor; lists and arrays in it are read, unless they are recorded."""
     watch = hooks.watch
+    if watch.numbers and type(key) in (slice, tuple):  # sizes are to be known
+        key = tuple(map(_bounds, key)) if type(key) is tuple else _bounds(key)
     whole = watch.known(key) if type(key) is tuple else None
     if whole is not None:
         stores.whole(watch, whole)
@@ -85,9 +90,15 @@ def index(hooks: Hooks, key: Any) -> Any:
     return key
 
 
+def _bounds(key: Any) -> Any:
+    return settled(key, keeps=True) if type(key) is slice else key
+
+
 def container_item(hooks: Hooks, obj: Any, known: Known | None, key: Any) -> Any:
     if known is not None:
-        stores.read_item(hooks.watch, known, key)
+        number = stores.read_item(hooks.watch, known, key)
+        if number is not MISSING:
+            return number
     if isinstance(obj, dict) and not dict.__contains__(obj, key):
         return _missing(hooks, obj, key)
     return stores.base_of(obj).__getitem__(obj, key)
@@ -111,7 +122,8 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
     hooks.use_items(obj)
     watch, cls = hooks.watch, type(obj)
     if isinstance(obj, dict):
-        key = value_of(key) if key.__class__ is Number else numbers_of(key)
+        numbers = watch.numbers or key.__class__ is Number
+        key = settled(numbers_of(key)) if numbers else numbers_of(key)
     if isinstance(obj, (*CONTAINERS, np.ndarray)):
         hooks.flow.save(obj)
     if operators.special(cls, "__setitem__") is not None:

@@ -99,10 +99,12 @@ def record_if(
     live: Sequence[str],
     cells: frozenset[int] = frozenset(),
     words: Sequence[str] = WORDS,
+    may_ask: bool = False,
 ) -> Any:
     """Record both sides of an `if`; returns the merged result.
 
-    Of the variables `cells`, only those that are `live` are used afterwards.
+    Of the variables `cells`, only those that are `live` are used afterwards. With `may_ask`, Python
+    decides where the sides do not agree: each answer is a path of its own.
     """
     hooks.flow.asked += 1
     split: set[int] = set()  # lists of which no graph can hold both contents
@@ -114,8 +116,9 @@ def record_if(
                 make_dynamic(hooks, found.items, found.sample)
             except CaptureError:
                 split.add(id(found.items))
-        except OneSided:
-            if isinstance(graph_recorder(), NestedRecorder):
+        except CaptureError as error:
+            asks = may_ask or isinstance(error, OneSided)
+            if not asks or isinstance(graph_recorder(), NestedRecorder):
                 raise
             # A graph cannot hold that. So the condition is asked: each answer has its own path.
             return functions[0]() if decide(predicate) else functions[1]()

@@ -58,7 +58,7 @@ def if_(
     other = otherwise or _nothing_at(user_location(), then)
     sides = [side(hooks, function, state) for function in (then, other)]
     cells = frozenset(id(cell) for _, cell, _ in state)
-    record_if(hooks, predicate(test), sides, live, cells)
+    record_if(hooks, predicate(test), sides, live, cells, may_ask=test.__class__ is Number)
 
 
 def side(hooks: Hooks, function: Part, state: State) -> Any:
@@ -78,17 +78,19 @@ def choose(hooks: Hooks, test: Any, yes: Part, no: Part) -> Any:
         holds = hooks.test(test)
         hooks.watch.notes.decide(holds)
         return yes() if holds else no()
-    return _chosen(hooks, predicate(test), [yes, no], (yes, no))
+    return _chosen(hooks, test, [yes, no], (yes, no))
 
 
-def _chosen(hooks: Hooks, test: Tensor, sides: Sequence[Any], parts: Sequence[Any]) -> Any:
+def _chosen(hooks: Hooks, value: Any, sides: Sequence[Any], parts: Sequence[Any]) -> Any:
     """The value of one of two expressions, with the variables that `:=` in `parts` binds."""
     state = [entry for part in parts for entry in _bound_by(hooks, part)]
+    test, may_ask = predicate(value), value.__class__ is Number
     if not state:
-        return record_if(hooks, test, sides, ())
+        return record_if(hooks, test, sides, (), may_ask=may_ask)
     cells = frozenset(id(cell) for _, cell, _ in state)
     names = tuple(name for name, _, _ in state)
-    return record_if(hooks, test, [side(hooks, part, state) for part in sides], names, cells)
+    sides = [side(hooks, part, state) for part in sides]
+    return record_if(hooks, test, sides, names, cells, may_ask=may_ask)
 
 
 def _bound_by(hooks: Hooks, part: Any) -> State:
@@ -103,7 +105,7 @@ def join(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
             last = standing_for(lambda: join(hooks, later[0](), later[1:], all_of), more)  # noqa: B023
             kept = standing_for(lambda: value, more)  # noqa: B023
             sides = [last, kept] if all_of else [kept, last]
-            return _chosen(hooks, predicate(value), sides, later)
+            return _chosen(hooks, value, sides, later)
         if hooks.test(value) is not all_of:
             return value
         value = more()
@@ -118,7 +120,7 @@ def truths(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
             later = standing_for(lambda: _truth_of(hooks, left, all_of), more)  # noqa: B023
             fixed = standing_for(lambda: not all_of, more)
             sides = [later, fixed] if all_of else [fixed, later]
-            return _chosen(hooks, predicate(value), sides, rest)
+            return _chosen(hooks, value, sides, rest)
         if hooks.test(value) is not all_of:
             return not all_of
         value = more()

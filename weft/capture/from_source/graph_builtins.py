@@ -7,6 +7,7 @@ The table is `weft.capture.builtin_table`.
 from __future__ import annotations
 
 import builtins
+import functools
 from collections.abc import Callable
 from types import CellType, GeneratorType
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,37 @@ from weft.base.shapes import size_of
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
-from weft.capture.from_source.iteration import LoopRows, Steps, rows_of, zipped
+from weft.capture.from_source.iteration import (
+    MANY_NUMBERS,
+    IteratorRows,
+    LoopRows,
+    Steps,
+    rows_of,
+    zipped,
+)
 from weft.capture.from_source.run import standing_for
-from weft.capture.from_source.tokens import effect, templated
+from weft.capture.from_source.tokens import effect, py_call, templated
+from weft.capture.result_numbers import of_tensor
 from weft.capture.watch.builtin_calls import Handler, comparing
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.printing import shows_tensors
-from weft.core.number import HELD_AS, Number, as_held, fitting, joint_kind, kind_of
+from weft.core.number import (
+    CLASSES,
+    HELD_AS,
+    Number,
+    as_held,
+    fitting,
+    is_outside,
+    is_unknown,
+    joint_kind,
+    kind_of,
+)
 from weft.core.tensor import Tensor
+from weft.ir.types import TensorType
 from weft.ops.effects import SHOW, Shown
-from weft.ops.elementwise import round, trunc
+from weft.ops.elementwise import greater, less, round, trunc
 from weft.ops.numpy_protocol import counterpart, tensors_in
+from weft.ops.select import where
 from weft.record.control import branches as control
 from weft.record.control import loops
 from weft.record.control.branches import truth
@@ -56,42 +77,57 @@ def _is_size(hooks: Hooks, value: Any) -> bool:
 
 
 def _has_tensor(hooks: Hooks, value: Any) -> bool:
+    """Whether a loop over a value may be one of the graph, which knows how to go through it."""
     if isinstance(value, LoopRows) or hooks.asks(value):
         return True
+    if isinstance(value, range) or (type(value) in (list, tuple) and len(value) >= MANY_NUMBERS):
+        return hooks.records()
     # Inside of a branch or body Python cannot ask how long a list is.
     return hooks.flow.depth > 0 and dynamic_list_of(value) is not None
 
 
 def zip_(hooks: Hooks, *args: Any, strict: Any = False) -> Any:
-    if strict is not False or not any(_has_tensor(hooks, value) for value in args):
+    if not any(_has_tensor(hooks, value) for value in args):
         return NotImplemented
     rows = [rows_of(hooks, value) for value in args]
-    if any(part is None for part in rows):
+    known = [part for part in rows if part is not None]
+    counts = {part.count for part in known if isinstance(part.count, int)}
+    equal = strict is False or (len(counts) == 1 and all(isinstance(r.count, int) for r in known))
+    if len(known) < len(rows) or not equal:
         return NotImplemented
-    return zipped([part for part in rows if part is not None])
+    return _once(hooks, zipped(known))
 
 
 def enumerate_(hooks: Hooks, iterable: Any, start: Any = 0) -> Any:
     rows = rows_of(hooks, iterable) if _has_tensor(hooks, iterable) else None
     if rows is None or not isinstance(start, int):
         return NotImplemented
-    return zipped([LoopRows([Steps(start, start + rows.count, 1)], 0), rows])
+    return _once(hooks, zipped([LoopRows([Steps(start, start + rows.count, 1)], 0), rows]))
 
 
 def reversed_(hooks: Hooks, values: Any) -> Any:
     rows = rows_of(hooks, values) if _has_tensor(hooks, values) else None
-    return NotImplemented if rows is None else rows.reversed()
+    if rows is None or isinstance(values, IteratorRows):  # for its error
+        return NotImplemented
+    return _once(hooks, rows.reversed())
+
+
+def _once(hooks: Hooks, rows: LoopRows) -> IteratorRows:
+    return IteratorRows(rows, hooks.flow.depth)
 
 
 def int_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
     value = args[0] if len(args) == 1 and not kwargs else None
     if isinstance(value, Dim):
         return value
+    value = of_tensor(hooks, value)
     if not isinstance(value, Number):
         return NotImplemented
     if value.kind == "int":
         return value
     held = as_held(value, HELD_AS[value.kind])
+    if value.kind == "complex":
+        return NotImplemented  # for its error
     if value.kind == "float":
         return _whole(trunc(held))
     return known_number(held.astype(HELD_AS["int"]))
@@ -103,9 +139,8 @@ def _whole(value: Tensor) -> Any:
 
 
 def float_(hooks: Hooks, value: Any = 0) -> Any:
-    if _is_size(hooks, value):
-        value = size_number(value)
-    if not isinstance(value, Number):
+    value = size_number(value) if _is_size(hooks, value) else of_tensor(hooks, value)
+    if not isinstance(value, Number) or value.kind == "complex":
         return NotImplemented
     return known_number(as_held(value, HELD_AS["float"]))
 
@@ -117,9 +152,16 @@ def bool_(hooks: Hooks, value: Any = False) -> Any:
 def round_(hooks: Hooks, number: Any, ndigits: Any = None) -> Any:
     if isinstance(number, Dim):
         return number
-    if not isinstance(number, Number) or ndigits is not None:
+    if not isinstance(number, Number) or is_outside(number):
         return NotImplemented
-    return number if number.kind == "int" else _whole(round(as_held(number, HELD_AS["float"])))
+    if ndigits is not None:
+        if type(ndigits) is not int or number.kind not in ("int", "float"):
+            return NotImplemented
+        kind = TensorType(HELD_AS[number.kind], ())
+        return known_number(py_call(builtins.round, kind, number, ndigits))
+    if number.kind != "float":
+        return int_(hooks, number)
+    return _whole(round(as_held(number, HELD_AS["float"])))
 
 
 def is_instance(hooks: Hooks, value: Any, wanted: Any) -> Any:
@@ -127,26 +169,41 @@ def is_instance(hooks: Hooks, value: Any, wanted: Any) -> Any:
         return isinstance(0, wanted)
     if not isinstance(value, Number):
         return NotImplemented
-    kinds = {"bool": bool, "int": int, "float": float, "complex": complex}
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
-    return any(isinstance(cls, type) and issubclass(kinds[value.kind], cls) for cls in classes)
+    return any(isinstance(cls, type) and issubclass(CLASSES[value.kind], cls) for cls in classes)
 
 
-def extreme(function: Any, choose: Any) -> Handler:
+def type_of(hooks: Hooks, *args: Any) -> Any:
+    value = args[0] if len(args) == 1 else None
+    return CLASSES[value.kind] if isinstance(value, Number) else NotImplemented
+
+
+def extreme(function: Any) -> Handler:
     """min, max"""
+
+    def choose(best: Any, value: Any) -> Any:
+        """Of two numbers: the first where they are equal, or one of them is NaN."""
+        kinds = kind_of(best), kind_of(value)
+        assert kinds[0] is not None
+        assert kinds[1] is not None
+        dtype = HELD_AS[joint_kind(kinds[0], kinds[1])]
+        a, b = as_held(best, dtype), as_held(value, dtype)
+        return known_number(where(less(b, a) if function is min else greater(b, a), b, a))
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         if kwargs or not args:
             return NotImplemented
         values = list(hooks.iter(args[0])) if len(args) == 1 else list(args)
-        if not any(hooks.asks(value) for value in values) or len(values) < 2:
+        kinds = {kind_of(value) for value in values}
+        if any(map(is_unknown, values)) and len(kinds) == 1 and len(values) > 1:
+            return functools.reduce(choose, values)
+        asked = not any(map(is_unknown, values)) or hooks.flow.depth > 0
+        if not asked or not any(hooks.asks(value) for value in values) or len(values) < 2:
             return comparing(function)(hooks, values)  # an iterator is already consumed
         best = values[0]
         for value in values[1:]:
-            kind, first = kind_of(value), kind_of(best)
-            if kind is not None and first is not None:
-                dtype = HELD_AS[joint_kind(first, kind)]
-                best = known_number(choose(as_held(best, dtype), as_held(value, dtype)))
+            if kind_of(value) is not None and kind_of(best) is not None:
+                best = choose(best, value)
             else:
                 # The first of two equal values wins: max(a, b) is b only where b > a.
                 less = value < best if function is min else value > best
@@ -280,7 +337,8 @@ def numpy_function(function: Any) -> Handler:
     """A function of NumPy that Weft has, too: for tensors, Weft's function is called."""
 
     def call(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
-        if next(tensors_in([args, list(kwargs.values())]), None) is None:
+        tensors = tensors_in([args, list(kwargs.values())])
+        if all(x.__class__ is Number for x in tensors):  # NumPy's results are no Python numbers
             return NotImplemented
         ours = counterpart(function, args, kwargs)
         if ours is None:

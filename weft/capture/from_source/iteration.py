@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from weft.base import dtypes
 from weft.base.dim_algebra import Dim, dim_max
 from weft.base.dims import ceil_div
+from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import DynamicList, dynamic_list_of
 from weft.core.bind import recorder
-from weft.core.number import HELD_AS, Number, as_held
+from weft.core.number import HELD_AS, Number, as_held, kind_of
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
 from weft.ir.types import TensorType
-from weft.ops.creation import arange
+from weft.ops.creation import arange, asarray
 from weft.ops.elementwise import floor_divide, maximum
 from weft.ops.shape import flip, reshape
 from weft.record.control.nested import (
@@ -140,6 +141,49 @@ def _integer(value: Any) -> Tensor:
     return cast(one, dtypes.int64)
 
 
+#: Loops over fewer Python numbers than this are unrolled at once: their numbers may be sizes.
+MANY_NUMBERS = 17
+
+
+class Numbers(Stream):
+    """Python numbers of one kind that are all in one list."""
+
+    def __init__(self, values: Sequence[Any], turned: bool = False) -> None:
+        self.values = values
+        self.turned = turned
+        self.count = len(values)
+
+    def tensor(self) -> Tensor:
+        kind = kind_of(self.values[0])
+        assert kind is not None
+        made = asarray(list(self.values), dtype=HELD_AS[kind])
+        return flip(made, axis=0) if self.turned else made
+
+    def at(self, index: Any) -> Any:
+        if isinstance(index, int):
+            return self.values[self.count - 1 - index if self.turned else index]
+        return known_number(self.tensor()[index])
+
+    def as_item(self, part: Tensor) -> Any:
+        return known_number(part)
+
+
+def numbers_in(values: Any) -> Numbers | None:
+    """The numbers in a list, if it holds nothing else, and all of one kind."""
+    if type(values) not in (list, tuple) or not values:
+        return None
+    kinds = {kind_of(value) if value.__class__ is not bool else None for value in values}
+    if kinds == {"float"}:
+        return Numbers(values)
+    if kinds == {"int"} and all(_fits(value) for value in values):
+        return Numbers(values)
+    return None
+
+
+def _fits(value: Any) -> bool:
+    return value.__class__ is Number or -(1 << 62) <= value <= 1 << 62
+
+
 class LoopRows:
     """Several streams in step, and how to build an item from one part of each."""
 
@@ -182,6 +226,44 @@ class LoopRows:
         return LoopRows([_turned(stream) for stream in self.streams], self.form)
 
 
+class IteratorRows(LoopRows):
+    """The result of `zip`, `enumerate` or `reversed`, which can be gone through once.
+
+    depth   how many branches and loop bodies of the graph were being recorded when it was made
+    """
+
+    def __init__(self, rows: LoopRows, depth: int) -> None:
+        super().__init__(rows.streams, rows.form)
+        self.depth = depth
+        self._left: Iterator[Any] | None = None
+
+    @property
+    def started(self) -> bool:
+        return self._left is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._left is None:
+            self._left = super().__iter__()
+        return next(self._left)
+
+    def spend(self, whole: bool) -> None:
+        """A loop of the graph has gone through it: through all of it, or who knows how far."""
+        self._left = iter(()) if whole else _Unknown()
+
+
+class _Unknown(Iterator[Any]):
+    """What is left of an iterator that a loop of the graph may have left early."""
+
+    def __next__(self) -> Any:
+        raise CaptureError(
+            "an iterator is used after a loop of the graph that may have left it early",
+            hint="make a new one, or unroll the loop: weft.unroll(range(n))",
+        )
+
+
 def _formed(form: Any, parts: Sequence[Any]) -> Any:
     return tuple(_formed(f, parts) for f in form) if isinstance(form, tuple) else parts[form]
 
@@ -199,6 +281,8 @@ def _turned(stream: Stream) -> Stream:
         return Along(stream.rows, not stream.turned)
     if isinstance(stream, Listed):
         return Listed(stream.items, not stream.turned)
+    if isinstance(stream, Numbers):
+        return Numbers(stream.values, not stream.turned)
     assert isinstance(stream, Steps)
     last = stream.at(stream.count - 1)
     return Steps(last, stream.start - stream.step, -stream.step)
@@ -207,7 +291,7 @@ def _turned(stream: Stream) -> Stream:
 def rows_of(hooks: Hooks, value: Any) -> LoopRows | None:
     """The streams of a loop over this value, if the loop can be part of a graph."""
     if isinstance(value, LoopRows):
-        return value
+        return None if isinstance(value, IteratorRows) and value.started else value
     dynamic = dynamic_list_of(value)
     if dynamic is not None and len(dynamic.kinds) == 1 and not dynamic.numbers[0]:
         if isinstance(graph_recorder(), NestedRecorder):
@@ -218,7 +302,28 @@ def rows_of(hooks: Hooks, value: Any) -> LoopRows | None:
         return LoopRows([Steps(value.start, value.stop, value.step)], 0)
     if isinstance(value, Tensor) and value.ndim:
         return LoopRows([Along(value)], 0)
+    if type(value) in (list, tuple) and len(value) >= MANY_NUMBERS:
+        return _numbers(hooks, value)
     return None
+
+
+def _numbers(hooks: Hooks, value: Any) -> LoopRows | None:
+    """A list of numbers, or of tuples of numbers."""
+    first = value[0]
+    pairs = type(first) is tuple
+    if not pairs and kind_of(first) is None:
+        return None
+    listed = list(hooks.iter(value))
+    if not pairs:
+        found = numbers_in(listed)
+        return None if found is None else LoopRows([found], 0)
+    if not all(type(part) is tuple and len(part) == len(first) for part in listed):
+        return None
+    columns = [numbers_in(column) for column in zip(*map(hooks.iter, listed), strict=True)]
+    known = [column for column in columns if column is not None]
+    if not known or len(known) < len(columns):
+        return None
+    return LoopRows(known, tuple(range(len(known))))
 
 
 def zipped(parts: Sequence[LoopRows]) -> LoopRows:

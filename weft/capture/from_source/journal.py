@@ -48,14 +48,34 @@ class Entry:
         """Write a part as the recorded code itself would."""
         raise NotImplementedError
 
-    def note(self, hooks: Hooks, key: Any) -> None:
-        """Note that the recording depends on the current value of a part (a guard)."""
+    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
+        """Note that the recording depends on a value that a part held before (a guard)."""
+
+    def number(self, hooks: Hooks, key: Any, value: Any) -> Any:
+        """What stands for a number that changes from call to call and that a part held before;
+        the value itself, where it is none or the run has put it there."""
+        known = self.known(hooks.watch)
+        if known is None or not isinstance(known.obj, dict) or not hooks.watch.changing.places:
+            return value
+        depth = stores.store_of(known).depths.get(key)
+        if depth is not None and depth <= hooks.flow.depth:
+            return value
+        origin = stores.element_origin(known, key)
+        if origin not in hooks.watch.changing:
+            return value
+        return hooks.watch.read(value, origin, known)
 
     def title(self, key: Any) -> str:
         raise NotImplementedError
 
     def known(self, watch: Watch) -> Known | None:
         return watch.known(self.obj)
+
+
+def _hold(hooks: Hooks, known: Known | None, key: Any, value: Any) -> None:
+    """Guard a number that a container held before, also where the run has written to it since."""
+    if known is not None:
+        hooks.watch.hold(value, stores.element_origin(known, key))
 
 
 class Variable(Entry):
@@ -85,9 +105,10 @@ class Variable(Entry):
             self.outside.setfree(self.name, value)
         self.obj.cell_contents = value
 
-    def note(self, hooks: Hooks, key: Any) -> None:
+    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
         if self.outside is not None:
             self.outside.free(self.name, self.obj.cell_contents)
+            hooks.watch.hold(value, self.outside.variables[self.name][1])
 
     def title(self, key: Any) -> str:
         if self.name.startswith("__weft_result"):
@@ -121,8 +142,9 @@ class Attributes(Entry):
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
         attributes.store_as_object(hooks, self.obj, key, value)
 
-    def note(self, hooks: Hooks, key: Any) -> None:
+    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
         attributes.load_as_object(hooks, self.obj, key)
+        _hold(hooks, self.known(hooks.watch), key, value)
 
     def title(self, key: Any) -> str:
         return f"the attribute {key!r} of a {type(self.obj).__name__}"
@@ -144,8 +166,9 @@ class Items(Entry):
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
         hooks.setitem(value, self.obj, key)
 
-    def note(self, hooks: Hooks, key: Any) -> None:
+    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
         hooks.item(self.obj, key)
+        _hold(hooks, self.known(hooks.watch), key, value)
 
     def title(self, key: Any) -> str:
         return f"the item {key!r} of a {type(self.obj).__name__}"
@@ -161,8 +184,9 @@ class Globals(Items):
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
         self.hooks.setglobal(key, value)
 
-    def note(self, hooks: Hooks, key: Any) -> None:
+    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
         self.hooks.glob(key)
+        _hold(hooks, self.known(hooks.watch), key, value)
 
     def title(self, key: Any) -> str:
         return f"the global {key!r}"
@@ -207,7 +231,7 @@ class Array(Items):
         else:
             hooks.write_array(known, lambda: self.put({key: value}), "[…] =")
 
-    def note(self, hooks: Hooks, key: Any) -> None:
+    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
         known = hooks.watch.known(self.obj)
         if known is not None:
             hooks.watch.content(known)

@@ -291,7 +291,7 @@ class LoopState:
                     raise UnknownLength(entry.obj, [out])
                 place = self.places[at] = CarriedPlace(entry, key, first)
                 if not place.missing:
-                    entry.note(self.hooks, key)
+                    entry.note(self.hooks, key, first)
                 place.leave(out, self)
                 steady = False
             else:

@@ -115,6 +115,11 @@ class EntryMerge:
                 MISSING if failed else side.get(key, MISSING)
                 for side, failed in zip(sides, self.failed, strict=True)
             ]
+            if before is not MISSING and any(value is before for value in pair):
+                number = entry.number(self.hooks, key, before)
+                pair = [number if value is before else value for value in pair]
+                if number is before:
+                    entry.note(self.hooks, key, before)
             try:
                 builds[key] = self._build(entry, key, pair)
             except CaptureError as error:
@@ -123,8 +128,6 @@ class EntryMerge:
                 one_key = [{} if value is MISSING else {key: value} for value in pair]
                 gives.append(self._split(entry, key, one_key, now, error.message))
                 continue
-            if before is not MISSING and any(value is before for value in pair):
-                entry.note(self.hooks, key)
             gives.append(_giver(self.hooks, entry, key, builds[key]))
         return [_filler(self.hooks, entry, builds)] if moved and entry.whole else gives
 

@@ -17,7 +17,13 @@ from weft.base.errors import CaptureError
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.conditions import predicate, side
-from weft.capture.from_source.iteration import LoopRows, Unrolled, rows_of
+from weft.capture.from_source.iteration import (
+    MANY_NUMBERS,
+    IteratorRows,
+    LoopRows,
+    Unrolled,
+    rows_of,
+)
 from weft.capture.from_source.loop_alias import Aliased
 from weft.capture.from_source.loop_state import AlwaysFails, DictGrows
 from weft.capture.from_source.run import standing_for
@@ -80,7 +86,19 @@ def while_(
         begins = entered and not peeled
         record_while(hooks, test, body, variables, begins, pure, peeled)
 
-    _record_or_peel(hooks, record, lambda number: test(), lambda number: body, variables)
+    def whole() -> None:
+        _record_or_peel(hooks, record, lambda number: test(), lambda number: body, variables)
+
+    if going.__class__ is not Number or isinstance(graph_recorder(), NestedRecorder):
+        whole()
+        return
+    try:
+        with Attempt(hooks, state) as attempt:
+            whole()
+    except CaptureError:  # a number that Python took from a tensor: Python may decide, too
+        attempt.undo()
+        while hooks.test(test()):
+            body()
 
 
 def record_while(
@@ -241,6 +259,12 @@ def for_(
     head: Sequence[str],
     after: Sequence[str],
 ) -> None:
+    if isinstance(iterable, IteratorRows) and iterable.depth < hooks.flow.depth:
+        raise CaptureError(
+            "an iterator from outside is advanced inside of a branch or loop of the graph, which "
+            "is recorded once and run any number of times",
+            hint="make it in there, or unroll the loop: weft.unroll(range(n))",
+        )
     rows = rows_of(hooks, iterable) if hooks.records() else None
     over = rows if not isinstance(iterable, Unrolled) else rows_of(hooks, iterable.iterable)
     with hooks.flow.aliases.going_over([] if over is None else over.live_tensors()):
@@ -265,13 +289,16 @@ def _for(
                 lambda number: standing_for(lambda: body(rows.at(number)), body),
                 variables,
             )
+            _spend(rows, going)
             return
         try:
-            with Attempt(hooks, variables.state, unrolls=True) as attempt:
+            short = isinstance(rows.count, int) and rows.count < MANY_NUMBERS
+            with Attempt(hooks, variables.state, unrolls=short) as attempt:
                 if going is None:
                     _for_as_scan(hooks, rows, body, variables)
                 else:
                     _for_as_while(hooks, rows, body, going, variables)
+            _spend(rows, going)
             return
         except Exception as error:
             attempt.undo()
@@ -291,6 +318,11 @@ def _for(
         rounds += 1
     if hooks.records():
         hooks.watch.notes.unroll(place, rounds, why)
+
+
+def _spend(rows: LoopRows, going: Callable[[], Any] | None) -> None:
+    if isinstance(rows, IteratorRows):
+        rows.spend(going is None)
 
 
 def _why_python(iterable: Any, rows: LoopRows | None) -> str:

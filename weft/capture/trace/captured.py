@@ -38,6 +38,7 @@ from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
 from weft.base.tracebacks import shorten
 from weft.capture.hooks import run_watched
+from weft.capture.outside_numbers import ChangingNumbers
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
@@ -47,6 +48,7 @@ from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.path_results import Prepare as Prepare
 from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
+from weft.capture.trace.repeated import MANY, Cause, cause_of, cause_of_answer, said
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
 from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan
 from weft.capture.trace.tree import insert
@@ -75,11 +77,12 @@ class CaptureWarning(UserWarning):
 class _Miss:
     """A call that no recorded path fits: the segments it took, and why it stopped there."""
 
-    __slots__ = ("reason", "taken")
+    __slots__ = ("cause", "reason", "taken")
 
-    def __init__(self, taken: list[Segment], reason: str) -> None:
+    def __init__(self, taken: list[Segment], reason: str, cause: Cause | None = None) -> None:
         self.taken = taken
         self.reason = reason
+        self.cause = cause
 
 
 #: Returned by a replay that needs the lock: the path writes, and other threads may write, too.
@@ -135,6 +138,8 @@ class Captured(Inspectable, Generic[P, R]):
         self._prepared = 0.0  # seconds spent on making programs
         self._uncacheable = 0
         self._defers_calls = True
+        self._changing = ChangingNumbers()
+        self._causes: list[Cause] = []  # of the recordings after the first
         self._latest: Segment | None = None  # the last segment that was run by its fast path
         self._hits = 0
         self._warned = False
@@ -254,7 +259,7 @@ class Captured(Inspectable, Generic[P, R]):
                 if given.__class__ is list:
                     break
             else:
-                return _Miss(taken, self._why(taken, candidates, args, kwargs))
+                return _Miss(taken, *self._why(candidates, args, kwargs))
             if not alone and self._writes:  # another thread has just recorded such a path
                 return _WRITES
             if segment.fast_path is not None:
@@ -274,7 +279,7 @@ class Captured(Inspectable, Generic[P, R]):
                 where = f" at {question.location}" if question.location else ""
                 known = ", ".join(f"{a!r:.30}" for a in list(segment.answers.values())[:4])
                 reason = f"{question.kind} of a tensor{where} was {answer!r:.60}, recorded: {known}"
-                return _Miss(taken, reason)
+                return _Miss(taken, reason, cause_of_answer(question))
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has just recorded a path that uses more of this segment.
@@ -321,10 +326,14 @@ class Captured(Inspectable, Generic[P, R]):
                 f"{self._name()} was recorded {self.policy.limit} times; from now on, calls that "
                 f"no recording fits run as plain Python. The last was recorded because: {last}. "
                 f"`{self._name()}.recordings` lists all; limit=... of "
-                f"weft.{'compile' if self.policy.records else 'trace'} sets the limit",
+                f"{self._way()} sets the limit",
                 CaptureWarning,
             )
         return False
+
+    def _way(self) -> str:
+        """How the user has captured the function."""
+        return f"weft.{'compile' if self.policy.records else 'trace'}"
 
     def _has_source(self) -> bool:
         """Whether the source of the function is available; warns if not."""
@@ -366,6 +375,10 @@ class Captured(Inspectable, Generic[P, R]):
         self.recordings.append(
             Recording(len(self.recordings), miss.reason, seconds, outcome, watch.notes, prepared)
         )
+        if miss.cause is not None:
+            self._causes.append(miss.cause)
+            if len(self._causes) == MANY:
+                warn_user(said(self._name(), self._causes, self._way()), CaptureWarning)
         if trouble:
             self._uncacheable += 1
             if self._uncacheable == 1:
@@ -377,7 +390,11 @@ class Captured(Inspectable, Generic[P, R]):
         if inside:
             return miss
         if not trouble:
-            return self._replay(args, kwargs, alone=True)
+            try:
+                return self._replay(args, kwargs, alone=True)
+            except BaseException:
+                watch.undo_first_calls()
+                raise
         if ending is None or not recorded.usable:
             return miss
         # The call has already run: it must not read a clock or a file twice.
@@ -435,11 +452,13 @@ class Captured(Inspectable, Generic[P, R]):
             recorded.sizes = RecordedSizes(plan, watch)
         asked = None if recorded.sizes is None else recorded.sizes.asked
         watch.defers_calls = self._defers_calls
+        watch.changing = self._changing
         recorded.differentiated = not inside  # inside of vmap the tape sees each op
         recorded.name = self._name()
         watch.parameters = parameter_names(self.function, len(args))
         ending: Ending | None = None
         trouble: list[str] = []
+        failed = False
         done.next = 0
         try:
             with capturing(), recording(recorded), asking(asked):
@@ -449,11 +468,17 @@ class Captured(Inspectable, Generic[P, R]):
                     watch.deferred.end(recorded)
         except CaptureError as error:
             if self.policy.records:
+                failed = True
                 raise
             trouble.append(str(error))
+        except BaseException:
+            failed = True
+            raise
         finally:
             recorded.restore()
             watch.rollback()
+            if failed:
+                watch.undo_first_calls()
         trouble += [*watch.uncacheable, *recorded.refusals]
         return recorded, ending, trouble
 
@@ -493,17 +518,16 @@ class Captured(Inspectable, Generic[P, R]):
             warn_user(f"{self._name()}: {trouble}", CaptureWarning)
 
     def _why(
-        self,
-        taken: list[Segment],
-        candidates: Sequence[Segment],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> str:
+        self, candidates: Sequence[Segment], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, Cause | None]:
         if not candidates:
-            return "the first call"
+            return "the first call", None
+        for segment in candidates:
+            self._changing.learn(segment.guards, args, kwargs)
         segment = candidates[-1]
         failed = segment.check(args, kwargs)
-        return str(segment.guards[failed].found(args, kwargs))
+        guard = segment.guards[failed]
+        return str(guard.found(args, kwargs)), cause_of(guard)
 
     def is_kept(self) -> bool:
         """Whether the cache on disk has a capture of the function as it is now."""

@@ -20,7 +20,7 @@ from weft.capture.trace.path_results import Prepare
 from weft.capture.trace.segments import Ending, Segment, acts
 from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.watch.effects import replay
-from weft.core.number import Number
+from weft.core.number import is_unknown
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value, extract
 from weft.ir.signature import NONE, Given, Made, OutputRouting
@@ -113,7 +113,7 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
             def this_call(recorded: Tensor) -> Any:
                 where = ending.places[id(recorded)]
                 part = found[place[where]] if isinstance(where, int) else given[at[where.place]]
-                return part.numpy().item() if recorded.__class__ is Number else part
+                return part.numpy().item() if is_unknown(recorded) else part
 
             replay(effects, args, kwargs, this_call)
         return tree_unflatten(signature.result, parts)

@@ -15,7 +15,7 @@ from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.trace.tree import backward_inputs
 from weft.capture.watch.effects import replay
 from weft.core.bind import bind
-from weft.core.number import Number
+from weft.core.number import is_unknown
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import PreparedGraph
@@ -103,7 +103,7 @@ def _write(
     def this_call(tensor: Tensor) -> Any:
         place = ending.places[id(tensor)]
         found = made[place] if isinstance(place, int) else outside(place.place)
-        return found.numpy().item() if tensor.__class__ is Number else found
+        return found.numpy().item() if is_unknown(tensor) else found
 
     replay(ending.effects, args, kwargs, this_call)
 

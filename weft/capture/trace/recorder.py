@@ -38,7 +38,7 @@ from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
-from weft.core.number import Number
+from weft.core.number import CLASSES, Number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.ir.graph import Graph, Node, Value
@@ -402,9 +402,10 @@ class TraceRecorder(HistoryRecorder):
         """The tensors that the run wrote to Python objects, or printed."""
         found: list[Tensor] = []
 
-        def collect(tensor: Tensor) -> Tensor:
+        def collect(tensor: Tensor) -> Any:
             found.append(tensor)
-            return tensor
+            # Texts are made here, too, which would ask a number for its value.
+            return CLASSES[tensor.kind]() if tensor.__class__ is Number else tensor
 
         now = Now(self.args, self.kwargs, collect)
         for effect in self.watch.effects:
@@ -420,6 +421,8 @@ class TraceRecorder(HistoryRecorder):
 
     def _outside(self, obj: Any) -> Origin | None:
         """The origin of an object from outside; None for one that the run made."""
+        if obj.__class__ is Number and obj.outside is not None:
+            return obj.outside.given  # type: ignore[attr-defined,no-any-return]
         if isinstance(obj, Tensor) and obj._data.__class__ is SymbolicArray:
             if not self.is_from_outside(obj):
                 return None

@@ -87,7 +87,9 @@ def load_as_object(hooks: Hooks, obj: Any, name: str) -> Any:
         if known is not None:
             attributes = watch.attributes(known)
             assert attributes is not None
-            stores.read_item(watch, attributes, name)
+            number = stores.read_item(watch, attributes, name)
+            if number is not MISSING:
+                return number
         if name in own:
             return own[name]
     if found is not MISSING:
@@ -121,7 +123,10 @@ def _load_data_descriptor(
         return attributes.obj if attributes is not None else getattr(obj, name)
     if type(found).__name__ == "_tuplegetter" and isinstance(obj, tuple):
         if known is not None:
-            stores.read_item(watch, known, cls._fields.index(name))  # type: ignore[attr-defined]
+            place = cls._fields.index(name)  # type: ignore[attr-defined]
+            number = stores.read_item(watch, known, place)
+            if number is not MISSING:
+                return number
         return getattr(obj, name)
     if known is not None and name != "__class__" and (id(obj), name) not in watch.written:
         place = known.origin.attr(name)
@@ -130,7 +135,7 @@ def _load_data_descriptor(
         except AttributeError:
             watch.guard("missing", known.origin.maybe(name), None)
             raise
-        return watch.note(value, place)
+        return watch.read(value, place)
     return getattr(obj, name)
 
 

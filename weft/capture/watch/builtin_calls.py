@@ -16,6 +16,7 @@ from weft.base.dim_algebra import Dim
 from weft.capture.watch import library, operators
 from weft.capture.watch.operators import COMPARING
 from weft.capture.watch.origin import MISSING
+from weft.capture.watch.settled_numbers import settled, settled_all, settled_named
 from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 
@@ -55,6 +56,7 @@ def names(hooks: Hooks, *obj: Any) -> list[str]:
 
 
 def hash_of(hooks: Hooks, value: Any) -> int:
+    value = settled(value)
     if operators.special(type(value), "__hash__") is not None:
         return hash(operators.call_special(hooks, value, "__hash__"))
     if not is_plain(value):
@@ -109,6 +111,8 @@ def by_method(function: Any, *names: str) -> Handler:
                 # The builtin checks what comes back; abs and round take anything.
                 return made if function in (abs, round) else function(made)
         hooks.deep_all(args, kwargs, function.__name__)
+        if function is not abs:  # which numbers of a graph have
+            args, kwargs = settled_all(args), settled_named(kwargs)
         return function(*args, **kwargs)
 
     return handle

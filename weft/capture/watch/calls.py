@@ -15,6 +15,7 @@ from weft.base.source import is_own
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.deferred_calls import defer
+from weft.capture.watch.first_calls import prepare
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.values import is_plain
@@ -77,6 +78,8 @@ def call_function(
     code = function.__code__
     if function.__dict__.get("deferred") and defer(hooks, function, args, kwargs):
         return None
+    if "prepared_by" in function.__dict__ and args:
+        prepare(hooks, function, args)
     if is_converted(function):
         cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))[HOOKS]
         if cell.cell_contents.watch is not hooks.watch:

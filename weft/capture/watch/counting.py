@@ -14,9 +14,11 @@ from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.core.bind import recorder
 from weft.core.counted import CountedDict, CountedList
+from weft.core.number import is_unknown
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
+    from weft.capture.watch.watch import Known
 
 STEPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
@@ -51,6 +53,9 @@ def of_attribute(hooks: Hooks, obj: Any, name: str) -> Uncounted | None:
         return None
     own = stores.instance_dict(obj)
     number = MISSING if own is None else own.get(name, MISSING)
+    attributes_of = hooks.watch.attributes(known)
+    if attributes_of is not None and _changes(hooks, attributes_of, name):
+        return None
     return Uncounted(number) if type(number) in NUMBERS else None
 
 
@@ -65,7 +70,15 @@ def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
         number = obj[key]
     except LookupError:
         return None
+    if _changes(hooks, known, key):
+        return None
     return Uncounted(number) if type(number) in NUMBERS else None
+
+
+def _changes(hooks: Hooks, known: Known, key: Any) -> bool:
+    """Whether a recording has seen that the number counts, and is another one in each call."""
+    changing = hooks.watch.changing
+    return bool(changing.places) and stores.element_origin(known, key) in changing
 
 
 def _at_top(hooks: Hooks) -> bool:
@@ -91,7 +104,7 @@ def old_item(hooks: Hooks, obj: Any, key: Any) -> tuple[Any, ...]:
 def augment(hooks: Hooks, symbol: str, old: tuple[Any, ...], value: Any) -> None:
     before, store, obj, key = old
     if before.__class__ is Uncounted:
-        if symbol in STEPS and type(value) in NUMBERS:
+        if symbol in STEPS and (type(value) in NUMBERS or _is_of_tensor(value)):
             count = count_item if store is None else count_attribute
             count(hooks, symbol, obj, key, value)
             return
@@ -101,6 +114,11 @@ def augment(hooks: Hooks, symbol: str, old: tuple[Any, ...], value: Any) -> None
         hooks.setitem(new, obj, key)
     else:
         attributes.store(hooks, obj, key, new)
+
+
+def _is_of_tensor(value: Any) -> bool:
+    """Whether each replay finds the number in what the graph gives."""
+    return is_unknown(value) and value.kind in ("int", "float")
 
 
 def count_attribute(hooks: Hooks, symbol: str, obj: Any, name: str, by: Any) -> None:

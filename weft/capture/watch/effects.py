@@ -19,6 +19,7 @@ from weft.base.dim_algebra import Dim
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.counted import CountedDict, CountedList, CountedState
+from weft.core.number import Number, python_number
 from weft.core.tensor import Tensor
 from weft.record.control.nested import size_number
 
@@ -164,6 +165,8 @@ class TextPart:
 
     def text(self, *now: Any) -> str:
         value = now[0] if now else self.value
+        if value.__class__ is Number:
+            value = python_number(value)
         return format(_CONVERSIONS[self.conversion](value), self.spec)
 
 

@@ -13,7 +13,7 @@ from weft.capture.watch import guard_recursively, library, operators, printing, 
 from weft.capture.watch.effects import TextPart, TextParts
 from weft.capture.watch.guard_recursively import Calls
 from weft.capture.watch.values import CONTAINERS
-from weft.core.number import Number, plain
+from weft.core.number import Number, is_unknown, python_number
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def key(hooks: Hooks, value: Any) -> Any:
     if cls in operators.SIMPLE:
         return value
     if cls is Number:  # the Python number is hashed, so this asks for its value
-        return plain(value).item()
+        return python_number(value)
     if operators.special(cls, "__hash__") is not None or (
         operators.special(cls, "__eq__") is not None
     ):
@@ -100,7 +100,10 @@ def text_part(hooks: Hooks, value: Any, conversion: int, spec: str) -> Any:
     return printing.formatted(hooks, value, spec)
 
 
-def joined(hooks: Hooks, *parts: Any) -> str:
+def joined(hooks: Hooks, *parts: Any) -> Any:
+    """An f-string. Inside of a loop of the graph, one with numbers of it has no text yet."""
+    if hooks.flow.depth and any(isinstance(p, TextPart) and is_unknown(p.value) for p in parts):
+        return TextParts(parts)
     return "".join(part.text() if isinstance(part, TextPart) else part for part in parts)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from weft.base import store
 from weft.base.code_cache import PYTHON, cached_code
 from weft.capture.watch.guards import COSTLY, Guard
-from weft.capture.watch.origin import Origin, Pool
+from weft.capture.watch.origin import CALC, SYMBOLS, Origin, Pool, itself
 from weft.core.counted import NUMBERS
 from weft.core.structure import structure
 
@@ -70,6 +70,8 @@ class _Code:
         if id(origin) in self.fixed:
             text = f"kept[{len(self.kept)}]"
             self.kept.append(origin)
+        elif origin.kind == CALC:
+            text = self._calculation(origin, guard)
         else:
             base = self.place(origin.parent, guard) if origin.parent is not None else ""
             if isinstance(origin.key, Origin):
@@ -83,6 +85,18 @@ class _Code:
         name = self.locals[id(origin)] = f"v{len(self.locals)}"
         self.add(f"{name} = {text}", guard)
         return name
+
+    def _calculation(self, origin: Origin, guard: int) -> str:
+        parts = [
+            self.place(x, guard) if isinstance(x, Origin) else self.pool.name(x)
+            for x in origin.operands
+        ]
+        symbol = SYMBOLS.get(origin.key)
+        if symbol is not None and len(parts) == 2:
+            return f"{parts[0]} {symbol} {parts[1]}"
+        if origin.key is itself:
+            return parts[0]
+        return f"{self.pool.name(origin.key)}({', '.join(parts)})"
 
     def test(self, guard: Guard, number: int) -> None:
         value = "" if guard.origin is None else self.place(guard.origin, number)

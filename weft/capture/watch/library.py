@@ -24,6 +24,7 @@ from weft.capture.watch import attributes, operators, stores
 from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
+from weft.capture.watch.settled_numbers import settled_all, settled_named
 from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
 from weft.core.tensor import Tensor
@@ -118,6 +119,7 @@ def run(
         args, kwargs = numbers_of(args), numbers_of(kwargs)
     if all(map(is_plain, args)) and not kwargs:
         return function(*args)
+    args, kwargs = settled_all(args), settled_named(kwargs)
     seen = hooks.deep_all(args, kwargs, name)
     before = [_contents(known) for known in seen]
     result = function(*args, **kwargs)
@@ -157,6 +159,7 @@ def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict
         named = getattr(function, "__qualname__", None) is not None
         reason = why_impure(function) if named else ""
         hooks.watch.refuse(reason or f"a {kind.__name__} is called, and what it reads is not known")
+    args, kwargs = settled_all(args), settled_named(kwargs)
     hooks.deep_all(args, kwargs, kind.__name__)
     return function(*args, **kwargs)
 
@@ -193,6 +196,35 @@ def _is_of_library(cls: type) -> bool:
 
 # --- Weft ----------------------------------------------------------------------------------------
 
+#: Functions, and methods of tensors, for which Python numbers are operands: all others take them as
+#: they are, to know sizes and options.
+_OF_NUMBERS = frozenset(
+    {
+        *("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "pow"),
+        *("add_", "sub_", "mul_", "div_", "pow_", "lerp", "lerp_", "fill_", "full", "full_like"),
+        *("maximum", "minimum", "fmax", "fmin", "clip", "clamp", "clamp_", "where", "tensor"),
+        *("asarray", "masked_fill", "masked_fill_", "new_full", "number_in", "print"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("eq", "ne", "lt", "le", "gt", "ge", "remainder", "floor_divide", "addcmul", "addcdiv"),
+        *(
+            "addcmul_",
+            "addcdiv_",
+            "apply",
+            "paired",
+            "cast",
+            "_setitem",
+            "__setitem__",
+            "__getitem__",
+        ),
+    }
+)
+
+
+def takes_numbers(function: Any) -> bool:
+    return function.__name__ in _OF_NUMBERS and str(function.__module__).startswith(_OPS)
+
+
+_OPS = ("weft.ops.", "weft.core.")
 _IMPURE_WEFT = frozenset(
     {
         *("Generator.seed", "set_default_dtype", "register_dtype", "RemovableHandle.remove"),
@@ -205,6 +237,9 @@ _MARKS = frozenset({"_register_hook", "_retain_grad", "_register_post_accumulate
 
 def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function of Weft that is not followed."""
+    if hooks.watch.numbers and not takes_numbers(function):
+        keeps = hooks.flow.depth > 0  # inside of a loop or branch, nobody can be asked
+        args, kwargs = settled_all(args, keeps), settled_named(kwargs, keeps)
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")

@@ -19,6 +19,7 @@ from weft.capture.watch import stores
 from weft.capture.watch.attributes import class_attribute
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.origin import MISSING, static_lookup
+from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.values import CONTAINERS
 from weft.core.tensor import Tensor
 from weft.record.control.nested import size_number
@@ -208,7 +209,7 @@ def contains(hooks: Hooks, container: Any, value: Any) -> bool:
         )
     known = hooks.watch.known(container)
     if isinstance(container, (dict, set, frozenset)):
-        value = numbers_of(value)
+        value = settled(numbers_of(value))
     if isinstance(container, dict):
         hooks.key(value)
         if known is not None:
@@ -277,7 +278,7 @@ def iterate(hooks: Hooks, value: Any) -> Any:
     if isinstance(value, dict):
         stores.read_keys(hooks.watch, known)
     elif isinstance(value, CONTAINERS):
-        stores.whole(hooks.watch, known)
+        return stores.elements(hooks.watch, known)
     elif isinstance(value, np.ndarray):
         hooks.watch.content(known)
     elif hasattr(cls, "__next__"):

@@ -9,6 +9,7 @@ fetches the value, for generated guard code, and a text for users: `args[0].scal
 from __future__ import annotations
 
 import keyword as keywords
+import operator
 from collections.abc import Callable
 from types import CellType
 from typing import Any
@@ -19,6 +20,7 @@ json = Lazy("json")
 ARG, KWARG, PIN = "arg", "kwarg", "pin"  # roots
 ATTR, MAYBE, OWN, CLASS_ATTR = "attr", "maybe", "own", "class attribute"
 ITEM, GET, AT, HAS, CELL = "item", "get", "at", "has", "cell"
+CALC = "calculation"
 #: How a signature calls each kind of root and step.
 STEP_KINDS = {
     **{kind: kind for kind in (ARG, KWARG, HAS)},
@@ -55,7 +57,7 @@ class Pool:
 class Origin:
     """A root or a step. Origins of one run are interned: equal origins are the same object."""
 
-    __slots__ = ("children", "from_args", "key", "kind", "parent", "step", "text")
+    __slots__ = ("children", "from_args", "key", "kind", "operands", "parent", "step", "text")
 
     def __init__(self, kind: str, key: Any, parent: Origin | None, text: str, from_args: bool):
         self.kind = kind
@@ -68,6 +70,7 @@ class Origin:
             self.step = text[len(parent.text) :]
         self.from_args = from_args
         self.children: dict[Any, Origin] = {}
+        self.operands: tuple[Any, ...] = ()  # of a calculation: origins and numbers
 
     def __repr__(self) -> str:
         return f"<Origin {self.text}>"
@@ -119,6 +122,11 @@ class Origin:
 
     def evaluate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The current value. Raises what the expression would raise."""
+        if self.kind == CALC:
+            values = [
+                x.evaluate(args, kwargs) if isinstance(x, Origin) else x for x in self.operands
+            ]
+            return self.key(*values)
         if self.kind == ARG:
             return args[self.key]
         if self.kind == KWARG:
@@ -133,6 +141,43 @@ class Origin:
     def expression(self, base: str, key: str, pool: Pool) -> str:
         """Python text of this step, from the text of its parent and of its key."""
         return EXPRESSIONS[self.kind](base, key, self.key, pool)
+
+
+SYMBOLS: dict[Any, str] = {
+    **{operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/"},
+    **{operator.floordiv: "//", operator.mod: "%", operator.pow: "**"},
+    **{operator.eq: "==", operator.ne: "!=", operator.lt: "<", operator.le: "<="},
+    **{operator.gt: ">", operator.ge: ">=", operator.and_: "&", operator.or_: "|"},
+    **{operator.xor: "^", operator.lshift: "<<", operator.rshift: ">>"},
+}
+
+
+def calculation(function: Callable[..., Any], operands: tuple[Any, ...]) -> Origin:
+    """What a function gives for numbers that are found in some places, and others."""
+    first = next(x for x in operands if isinstance(x, Origin))
+    ids = [id(x) if isinstance(x, Origin) else (type(x), repr(x)) for x in operands]
+    name = (CALC, function, *ids)
+    found = first.children.get(name)
+    if found is None:
+        parts = [x.text if isinstance(x, Origin) else repr(x) for x in operands]
+        found = first.children[name] = Origin(CALC, function, None, _said(function, parts), False)
+        found.operands = operands
+    return found
+
+
+def itself(value: Any) -> Any:
+    return value
+
+
+def _said(function: Callable[..., Any], parts: list[str]) -> str:
+    """A calculation as a user would write it."""
+    symbol = SYMBOLS.get(function)
+    if symbol is not None and len(parts) == 2:
+        return f"({parts[0]} {symbol} {parts[1]})"
+    bare = [part[1:-1] if part.startswith("(") else part for part in parts]
+    if function in (itself, bool):
+        return bare[0]
+    return f"{getattr(function, '__name__', 'f')}({', '.join(bare)})"
 
 
 def argument(index: int, text: str = "") -> Origin:
@@ -154,6 +199,12 @@ def same_place(a: Origin | None, b: Origin | None) -> bool:
             return False
         if a.kind == PIN:
             return a.key is b.key or a.text == b.text
+        if a.kind == CALC:
+            return (
+                a.key is b.key
+                and len(a.operands) == len(b.operands)
+                and all(map(_same_operand, a.operands, b.operands))
+            )
         if isinstance(a.key, Origin):
             if not same_place(a.key, b.key):
                 return False
@@ -161,6 +212,12 @@ def same_place(a: Origin | None, b: Origin | None) -> bool:
             return False
         a, b = a.parent, b.parent
     return a is b
+
+
+def _same_operand(a: Any, b: Any) -> bool:
+    if isinstance(a, Origin):
+        return isinstance(b, Origin) and same_place(a, b)
+    return type(a) is type(b) and repr(a) == repr(b)
 
 
 def quoted(key: Any) -> str:

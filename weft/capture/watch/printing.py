@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.asked_sizes import numbers_of
 from weft.base.source import PACKAGE, user_frame
-from weft.capture.watch import operators
+from weft.capture.watch import operators, settled_numbers
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.tensor import Tensor
@@ -136,9 +136,10 @@ def representation(hooks: Hooks, value: Any) -> str:
 def text_of(hooks: Hooks, value: Any, name: str, function: Callable[[Any], str]) -> str:
     """str(value) or repr(value), with a user's method followed."""
     value = numbers_of(value)
-    cls: Any = type(value)
     if isinstance(value, TextParts):
         return str(value)
+    value = settled_numbers.settled(value)
+    cls: Any = type(value)
     for method in (name, "__repr__"):
         if operators.special(cls, method) is not None:
             result = operators.call_special(hooks, value, method)

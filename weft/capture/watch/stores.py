@@ -16,6 +16,7 @@ from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import is_plain, keys_of, size_of
 from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.counted import CountedDict, CountedList
+from weft.core.number import Number
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def copy_of(container: Any) -> Any:
 class Store:
     """What is known about one container besides its origin."""
 
-    __slots__ = ("complete", "everything", "moved", "obj", "original", "written")
+    __slots__ = ("complete", "depths", "everything", "moved", "obj", "original", "written")
 
     def __init__(self, obj: Any) -> None:
         self.obj = obj
         self.original: Any = None  # a copy, once the run writes to it
+        #: Of keys that the run gave values: in how many branches and loop bodies at least it was.
+        self.depths: dict[Any, int] = {}
         self.written: set[Any] = set()  # keys and indices that the run wrote
         self.moved = False  # elements are at other positions than before
         self.complete = False  # all elements are guarded, or were written
@@ -131,49 +134,63 @@ def absence(known: Known, key: Any) -> Origin:
     return known.origin.get(key)
 
 
-def read_item(watch: Watch, known: Known, key: Any) -> None:
-    """Guard an element that was read by its key or index: its value, or its absence."""
+def read_item(watch: Watch, known: Known, key: Any, exact: bool = False) -> Any:
+    """Guard an element that was read by its key or index: its value, or its absence.
+
+    Gives the number that stands for it in each call, if it is one that changes; else MISSING. Who
+    cannot take that instead asks for an `exact` guard.
+    """
     store = store_of(known)
     if store.complete:
-        return
+        return MISSING
     if isinstance(known.obj, dict):
-        _read_key(watch, known, key)
-        return
+        return _read_key(watch, known, key, exact)
     try:
         index = key.__index__()
     except (AttributeError, TypeError):
         whole(watch, known)
-        return
+        return MISSING
     before = held(known)
     size = len(before)
     if store.moved or (store.written and index < 0):
         whole(watch, known)
     elif index in store.written:
-        return
+        return MISSING
     elif not -size <= index < size:
         watch.guard(_size(known), known.origin, size, holder=known)
     else:
-        watch.note(before[index], element_origin(known, index), known)
+        return _number(watch, known, index, before[index], element_origin(known, index), exact)
+    return MISSING
 
 
-def _read_key(watch: Watch, known: Known, key: Any) -> None:
+def _number(watch: Watch, known: Known, key: Any, value: Any, origin: Origin, exact: bool) -> Any:
+    now = dict.get(known.obj, key) if isinstance(known.obj, dict) else known.obj[key]
+    if now is not value and not exact and now.__class__ is Number and origin in watch.changing:
+        return MISSING  # the run has put it there: what it depends on was noted then
+    exact = exact or now is not value
+    found = watch.note(value, origin, known) if exact else watch.read(value, origin, known)
+    return MISSING if found is value else found
+
+
+def _read_key(watch: Watch, known: Known, key: Any, exact: bool) -> Any:
     store = store_of(known)
     name = key_origin(watch, key)
     if name is None:
         try:
             hash(key)
         except TypeError:
-            return  # the look-up itself raises
+            return MISSING  # the look-up itself raises
         whole(watch, known)
-        return
+        return MISSING
     if key in store.written:
-        return
+        return MISSING
     before = held(known)
     found = dict.get(before, key, MISSING)
     if found is MISSING:
         watch.guard("missing", absence(known, name), None, holder=known)
     else:
-        watch.note(found, element_origin(known, name), known)
+        return _number(watch, known, key, found, element_origin(known, name), exact)
+    return MISSING
 
 
 def read_presence(watch: Watch, known: Known, key: Any) -> None:
@@ -253,6 +270,28 @@ def _odd_key(watch: Watch, known: Known, key: Any) -> None:
     watch.refuse(f"{known.origin.text} has the key {key!r:.60}, which a later call cannot name")
 
 
+def elements(watch: Watch, known: Known) -> Any:
+    """All elements of a list or tuple were read, one by one: the container, or its elements where
+    some of them are numbers that change."""
+    store = store_of(known)
+    obj = known.obj
+    free = watch.changing.places and not store.complete and not store.moved
+    if not free or not isinstance(obj, (list, tuple)):
+        whole(watch, known)
+        return obj
+    before = held(known)
+    places = [element_origin(known, i) for i in range(len(before))]
+    if not any(place in watch.changing for place in places):
+        whole(watch, known)
+        return obj
+    watch.guard(_size(known), known.origin, size_of(before), holder=known)
+    found = list(base_of(obj).__iter__(obj))
+    for index, place in enumerate(places):
+        if index not in store.written:
+            found[index] = watch.read(before[index], place, known)
+    return found
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -325,6 +364,8 @@ def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
     _set_item(obj, key, value)
     if isinstance(obj, dict):
         store.written.add(key)
+        depth = 0 if watch.flow is None else watch.flow.depth
+        store.depths[key] = min(depth, store.depths.get(key, depth))
     elif not store.moved:
         index = key.__index__()
         store.written.add(index if index >= 0 else index + len(obj))

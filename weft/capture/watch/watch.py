@@ -23,6 +23,7 @@ from weft.base.errors import CaptureError
 from weft.base.recursion import raised_limit
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
+from weft.capture.outside_numbers import ChangingNumbers, stands_for
 from weft.capture.watch import origin as origins
 from weft.capture.watch.deferred_calls import DeferredCalls
 from weft.capture.watch.effects import Effect, Unstorable
@@ -40,6 +41,7 @@ from weft.capture.watch.values import (
 from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.counted import NUMBERS, Counted
 from weft.core.grad_mode import mode
+from weft.core.number import Number
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.ops.generator import default_generator
@@ -122,6 +124,9 @@ class Watch:
         self.parameters: Sequence[str] = ()  # names of positional arguments, if known
         self.defers_calls = True  # whether calls are deferred to replays if possible
         self.deferred: DeferredCalls | None = None
+        self.on_error: list[Callable[[], Any]] = []  # undoes what was made before the recording
+        self.numbers = False  # whether there are numbers that are no Python numbers of this call
+        self.changing = ChangingNumbers()  # numbers that are no guards, as far as known before
 
     # --- the run ------------------------------------------------------------------------------
 
@@ -136,17 +141,20 @@ class Watch:
         self._remember(default_generator, self.pin(default_generator, "default generator"), True)
         self.guard("call", None, call_of(args, kwargs))
         names = [*self.parameters, *[""] * len(args)]
-        for i, value in enumerate(args):
-            self.note(value, self._root(origins.argument(i, names[i])))
+        read = [
+            self.read(value, self._root(origins.argument(i, names[i])))
+            for i, value in enumerate(args)
+        ]
         for name, value in kwargs.items():
-            self.note(value, self._root(origins.keyword(name, name if self.parameters else "")))
+            origin = self._root(origins.keyword(name, name if self.parameters else ""))
+            kwargs = {**kwargs, name: self.read(value, origin)}
         target = getattr(fn, "__self__", fn) if isinstance(fn, types.MethodType) else fn
         name = fn.__name__ if isinstance(fn, (types.FunctionType, type)) else "self"
         self._structure(self._remember(target, self.pin(target, name), True), None)
         before = mode.enabled, mode.autocast, dtypes.get_default_dtype()
         try:
             with raised_limit(3):  # hooks stand between the user's frames
-                return hooks.call(fn, *args, **kwargs)
+                return hooks.call(fn, *read, **kwargs)
         finally:
             if (mode.enabled, mode.autocast, dtypes.get_default_dtype()) != before:
                 self.refuse("the grad mode, autocast or the default dtype is left changed")
@@ -172,6 +180,11 @@ class Watch:
     def effects(self) -> list[Effect]:
         """Writes to objects from outside, in order."""
         return self._effects
+
+    def undo_first_calls(self) -> None:
+        """The call fails: take away what was made before it was recorded."""
+        for undo in self.on_error:
+            undo()
 
     def rollback(self) -> None:
         """Restore everything to its state before the run."""
@@ -310,8 +323,8 @@ class Watch:
         """A value was read: guard it, or remember where it was found. Returns the value."""
         if self.deferred is not None:
             self.deferred.read(holder)
-        if id(origin) in self._read or not self.active:
-            return value
+        if id(origin) in self._read or not self.active or value.__class__ is Number:
+            return value  # numbers of the graph are the run's own
         self._read.add(id(origin))
         if is_plain(value):
             self.guard("value", origin, value, holder=holder)
@@ -394,6 +407,21 @@ class Watch:
         known.in_group = grouped is not None and grouped.grouped
         known.root = grouped.root if known.in_group and grouped is not None else None
         self._tell_apart(facts, known)
+
+    def read(self, value: Any, origin: Origin, holder: Known | None = None) -> Any:
+        """The same where the reader takes what is returned: a number that changes from call to call
+        becomes one that stands for that of each call, see `outside_numbers`."""
+        free = self.active and self.tensors is not None and bool(self.changing.places)
+        if free and type(value) in NUMBERS and origin in self.changing:
+            self.guard("class", origin, type(value), holder=holder)
+            self.numbers = True
+            return stands_for(self, origin, value)
+        return self.note(value, origin, holder)
+
+    def hold(self, value: Any, origin: Origin) -> None:
+        """Guard a number that counts as it is, though it changes from call to call."""
+        if type(value) in NUMBERS and self.changing.places and origin in self.changing:
+            self.guard("value", origin, value)
 
     def hooks(self, tensor: Tensor, node: Node) -> bool:
         """Guard the hooks on a tensor with this history. False if the tensor is not known."""

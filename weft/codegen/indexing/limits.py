@@ -1,17 +1,17 @@
-"""Checks of values: `fits_int64` of overflow, `choice_weights` of weights."""
+"""Checks of values: `fits_int64` of overflow, `choice_weights` of weights, `python_defined`."""
 
 from __future__ import annotations
 
 from weft.base import dtypes
 from weft.base.shapes import size_of
-from weft.codegen.indexing.access import fail_if
+from weft.codegen.indexing.access import fail_if, raw_type
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import literal
 from weft.codegen.text import Module
 from weft.ir.graph import Node
 from weft.ops.cast import TOO_LARGE
 
-__all__ = ["choice_weights", "fits_int64"]
+__all__ = ["choice_weights", "fits_int64", "python_defined"]
 
 
 def fits_int64(module: Module, name: str, node: Node) -> list[Kernel]:
@@ -23,6 +23,18 @@ def fits_int64(module: Module, name: str, node: Node) -> list[Kernel]:
     with each_item(f) as i:
         large = f(f"call double @{size}(double {(estimate + i).load(8)})")
         fail_if(f, f(f"fcmp uge double {large}, {limit}"))
+        (out + i).store((value + i).load(8), 8)
+    f.do("ret i32 0")
+    return [Kernel(name, size_of(node.outputs[0].tensor_type.shape), 2)]
+
+
+def python_defined(module: Module, name: str, node: Node) -> list[Kernel]:
+    """Copy the number if a function of Python's is defined for it; else the kernel fails."""
+    f = module.function(name, "i32", PARAMS)
+    kind = raw_type(node.outputs[0].tensor_type.dtype.itemsize)
+    value, holds, out = (argument(f, i, of) for i, of in enumerate((kind, "i8", kind)))
+    with each_item(f) as i:
+        fail_if(f, f(f"icmp eq i8 {(holds + i).load(1)}, 0"))
         (out + i).store((value + i).load(8), 8)
     f.do("ret i32 0")
     return [Kernel(name, size_of(node.outputs[0].tensor_type.shape), 2)]

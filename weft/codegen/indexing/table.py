@@ -18,6 +18,7 @@ EMITTERS: dict[str, Callable[..., Any]] = {
     "embedding": read.embedding,
     "eye": creation.eye,
     "fits_int64": limits.fits_int64,
+    "python_defined": limits.python_defined,
     "full": creation.full,
     "gather": read.gather,
     "maximum_at": write.combining("maximum"),

@@ -146,6 +146,9 @@ def _speed(programs: list[Program]) -> list[str]:
     ]
 
 
+#: A loop that is unrolled more often than this has a note with the whole reason.
+MANY_ROUNDS = 16
+
 # --- how it was captured -------------------------------------------------------------------------
 
 
@@ -181,7 +184,13 @@ def _capture(facts: Facts) -> Section:
     if own:
         add("call", None, f"{plural(own, 'function')} of weft.nn and weft.optim followed")
     paths = plural(len(found.paths), "path")
-    return Section("Captured", f"{paths} of {_sizes(found.paths)}", _table(rows))
+    notes: list[Block] = []
+    for row in found.unrolled:
+        if row.rounds > MANY_ROUNDS:
+            where = Place(row.place).text
+            said = f"note: the loop at {where} was unrolled {row.rounds} times: {row.why}"
+            notes.append(Line([said]))
+    return Section("Captured", f"{paths} of {_sizes(found.paths)}", [*_table(rows), *notes])
 
 
 def _sizes(sizes: list[int]) -> str:

@@ -1,0 +1,126 @@
+"""Python numbers that change from call to call: one recording serves them all (docs/tracing.md)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from tests.support.number_rows import EXPRESSIONS, PROGRAMS, World
+
+WAYS = {"compile": weft.compile, "trace": weft.trace}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two results are the same in classes, dtypes and values."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, weft.Tensor):
+        alike = a.dtype is b.dtype and a.shape == b.shape
+        return alike and np.allclose(a.numpy(), b.numpy(), rtol=1e-5, equal_nan=True)
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    return bool(a == b) or (isinstance(a, float) and math.isclose(a, b, rel_tol=1e-6))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_give_what_plain_python_gives(name: str, way: str, capsys: Any) -> None:
+    function, *limits = PROGRAMS[name]
+    captured = WAYS[way](function)
+    mine, theirs = World(), World()
+    for i in range(6):
+        x = weft.tensor([1.0, 2.0, 0.5]) * i
+        expected = function(theirs, x)
+        shown = capsys.readouterr().out
+        got = captured(mine, x)
+        assert same(got, expected), (i, got, expected)
+        assert capsys.readouterr().out == shown
+        assert same(vars(mine), vars(theirs)), i
+    reasons = [str(r) for r in captured.recordings]
+    assert len(captured.recordings) <= limits[way == "trace"], reasons
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expressions_give_what_plain_python_gives(name: str, way: str) -> None:
+    function, limit = EXPRESSIONS[name]
+    captured = WAYS[way](function)
+    for i, a in enumerate([1.5, 2.25, 3.5, 2.5, 1.5, 4.0]):
+        x = weft.tensor([1.0, -2.0, 3.0, 0.5, 2.0]) * (i + 1)
+        try:
+            expected = function(x, a)
+        except ArithmeticError as error:
+            with pytest.raises(type(error), match=str(error)[:20]):
+                captured(x, a)
+            continue
+        got = captured(x, a)
+        assert same(got, expected), (a, got, expected)
+    assert len(captured.recordings) <= limit, [str(r) for r in captured.recordings]
+
+
+def _divides_in_a_loop(x: Any) -> Any:
+    found = 0.0
+    for i in range(3):
+        found = found + 1 / (i + x.sum().item())
+    return found
+
+
+@pytest.mark.parametrize("backend", ["native", "interpret"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_python_raises_is_raised(way: str, backend: str) -> None:
+    """Arithmetic on a number of a tensor: the graph checks what Python checks."""
+    rows = {
+        "division": (lambda x: 1 / x.sum().item(), ZeroDivisionError),
+        "remainder": (lambda x: 7 % int(x.sum().item()), ZeroDivisionError),
+        "logarithm": (lambda x: math.log(x.sum().item()), ValueError),
+        "overflow": (lambda x: math.exp(x.sum().item() + 1000), OverflowError),
+        "no number": (
+            lambda x: int(x.sum().item() / 0.0 if False else math.nan + x.sum().item()),
+            ValueError,
+        ),
+    }
+    for name, (function, error) in rows.items():
+        captured = WAYS[way](function, backend=backend)
+        if name not in ("overflow", "no number"):
+            assert captured(weft.ones(2)) == function(weft.ones(2)), name
+            assert len(captured.recordings) == 1
+        for _ in range(2):
+            with pytest.raises(error):
+                captured(weft.zeros(2))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_integers_are_exact_or_refused(way: str) -> None:
+    grown = WAYS[way](lambda x: int(x.max().item()) * 10**12)
+    assert grown(weft.tensor([5, 3])) == 5 * 10**12
+    with pytest.raises(OverflowError):
+        grown(weft.tensor([10**9, 3]))
+    counted = WAYS[way](lambda x, n: (x, n * 10**12 + 1))
+    for n in (1, 2, 10**9, 10**19):  # Python computes with those from outside: there is no limit
+        assert counted(weft.ones(1), n)[1] == n * 10**12 + 1
+
+
+def test_classes_of_numbers_are_told_apart() -> None:
+    f = weft.compile(lambda x, n: x * n)
+    x = weft.tensor([1, 2])
+    for n in (1, 2, 3, 1.0, 2.0, True, 2):
+        assert same(f(x, n), x * n), n
+
+
+def test_what_python_decides_is_all_that_is_guarded() -> None:
+    @weft.compile
+    def f(x: Any, n: int) -> Any:
+        return x * n if n % 100 == 0 else x + n
+
+    for n in range(1, 250):
+        assert f(weft.ones(2), n).tolist() == ([n, n] if n % 100 == 0 else [n + 1] * 2)
+    assert len(f.recordings) == 3
+    assert "n % 100 == 0 was False, now True" in f.recordings[-1].reason.replace("(", "").replace(
+        ")", ""
+    )

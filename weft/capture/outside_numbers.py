@@ -1,0 +1,144 @@
+"""Numbers from outside that change from call to call: a counter, a rate, an argument.
+
+The first recording takes numbers as they are, as guards. If a guard fails because of a number, the
+next recording reads the number at that place in each call (`ChangingNumbers`): where it meets a
+tensor, it is an input of the graph. Python does the arithmetic among such numbers before the graph
+is run, exactly as in the function. What Python decides by them becomes a guard on the decision: of
+`if step % 100 == 0`, that the remainder is zero, or that it is not.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from weft.base.dtypes import PYTHON_KINDS, Kind
+from weft.capture.watch.guards import Guard
+from weft.capture.watch.origin import CALC, PIN, Origin, calculation, itself
+from weft.capture.watch.values import same_value
+from weft.core.number import Number, calculated, is_outside, outside_number
+
+if TYPE_CHECKING:
+    from weft.capture.hooks import Hooks
+    from weft.capture.watch.watch import Watch
+
+NUMBERS = frozenset({int, float})
+#: The kinds of results that depend on the numbers, not only on their kinds.
+_OF_ANY_KIND = frozenset({operator.pow, pow, min, max})
+_LIMIT = 1 << 63
+
+
+class ChangingNumbers:
+    """The places of which a function's calls have seen several numbers."""
+
+    def __init__(self) -> None:
+        self.places: set[Any] = set()
+
+    def __contains__(self, origin: Origin) -> bool:
+        return bool(self.places) and _key(origin) in self.places
+
+    def learn(self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the places where a call has other numbers than a recording."""
+        for guard in guards:
+            origin, expected = guard.origin, guard.expected
+            if guard.kind != "value" or type(expected) not in NUMBERS or origin is None:
+                continue
+            if origin.kind == CALC:
+                continue
+            try:
+                now = origin.evaluate(args, kwargs)
+            except Exception:
+                continue
+            if type(now) is type(expected) and not same_value(now, expected):
+                self.places.add(_key(origin))
+
+
+def _key(origin: Origin) -> Any:
+    """What is equal for one place in all recordings."""
+    steps: list[Any] = []
+    at: Origin | None = origin
+    while at is not None:
+        if at.kind == PIN:
+            key: Any = id(at.key)
+        else:
+            key = _key(at.key) if isinstance(at.key, Origin) else repr(at.key)
+        steps.append((at.kind, key))
+        at = at.parent
+    return tuple(steps)
+
+
+class OutsideNumber:
+    """One such number: `value` in this call, at `origin` in any other."""
+
+    __slots__ = ("kind", "origin", "value", "watch")
+
+    def __init__(self, watch: Watch, origin: Origin, value: Any) -> None:
+        self.watch = watch
+        self.origin = origin
+        self.value = value
+        self.kind: Kind = PYTHON_KINDS[type(value)]
+
+    def know(self) -> Any:
+        self.watch.guard("value", self.origin, self.value)
+        return self.value
+
+    def calculate(self, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+        found: list[Any] = [x.outside if isinstance(x, Number) else x for x in operands]
+        result = function(*[x.value if isinstance(x, OutsideNumber) else x for x in found])
+        if type(result) not in PYTHON_KINDS or type(result) is complex:
+            for x in found:
+                if isinstance(x, OutsideNumber):
+                    x.know()
+            return result
+        places = tuple([x.origin if isinstance(x, OutsideNumber) else x for x in found])
+        origin = calculation(function, places)
+        if function in _OF_ANY_KIND:
+            self.watch.guard("class", origin, type(result))
+        return stands_for(self.watch, origin, result)
+
+    def data(self) -> Any:
+        assert self.watch.tensors is not None
+        return self.watch.tensors.number(self.origin, self.value)._data
+
+    @property
+    def given(self) -> Origin:
+        """Where a call finds the number as Python's own: inputs of the graph are tensors."""
+        return calculation(itself, (self.origin,))
+
+
+def stands_for(watch: Watch, origin: Origin, value: Any) -> Any:
+    """A number that each call finds at a place; one that no graph holds becomes a guard."""
+    found = OutsideNumber(watch, origin, value)
+    if type(value) is int and not -_LIMIT <= value < _LIMIT:
+        return found.know()
+    return outside_number(found)
+
+
+# --- functions of Python's ------------------------------------------------------------------------
+
+
+def pure(function: Any) -> Callable[..., Any]:
+    """A function that only computes: of numbers from outside, its result is one, too."""
+
+    def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
+        return NotImplemented if kwargs else calculated(function, *args)
+
+    return handle
+
+
+#: Functions of numbers alone, of which each call computes the result before the graph is run.
+FUNCTIONS = frozenset(
+    {
+        *(abs, round, min, max, pow, int, float),
+        *(f for n, f in vars(math).items() if not n.startswith("_") and callable(f)),
+    }
+) - {math.fsum, math.prod, math.frexp, math.modf, math.dist}
+
+
+def of_numbers(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function of numbers; NotImplemented where there is none from outside."""
+    if kwargs or not any(map(is_outside, args)) or function not in FUNCTIONS:
+        return NotImplemented
+    return calculated(function, *args)

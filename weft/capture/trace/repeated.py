@@ -1,0 +1,69 @@
+"""A function that is recorded again and again: which guard fails, how often, and what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from weft.capture.trace.segments import Question
+from weft.capture.watch.guards import Guard
+from weft.core.number import CLASSES
+
+#: After so many recordings because of guards, a warning names them.
+MANY = 8
+
+
+class Cause(NamedTuple):
+    """Why no recording was usable: what the guard is about, and what its reader can do."""
+
+    text: str
+    advice: str
+
+
+_NUMBER = (
+    "Python decides by this number, or it is a size: hand over what it decides, or give it as a "
+    "tensor"
+)
+_CONTAINER = "the function looks at a container that changes: read it outside of the function"
+_OBJECT = "it is another object in each call: make it once, or hand over what is needed of it"
+#: What to do about a guard that fails again and again, by its kind.
+ADVICE = {
+    "value": "it is another value in each call: read it outside of the function",
+    "tensor": "pad to few sizes, or hand over tensors of one dtype",
+    "array": "pad to few sizes, or hand over arrays of one dtype",
+    "content": "Python looks into this array: make a tensor of it",
+    **dict.fromkeys(("length", "size", "keys", "order", "missing", "present"), _CONTAINER),
+    **dict.fromkeys(("identity", "class", "code", "same", "distinct"), _OBJECT),
+}
+_NUMBERS = tuple(CLASSES.values())
+
+
+def cause_of(guard: Guard) -> Cause:
+    """The cause of a recording that a guard led to."""
+    number = guard.kind == "value" and isinstance(guard.expected, _NUMBERS)
+    advice = _NUMBER if number else ADVICE.get(guard.kind, "see `recordings`")
+    return Cause(guard.text or guard.description, advice)
+
+
+def cause_of_answer(question: Question) -> Cause | None:
+    """The cause of a recording for another answer of a tensor; None for a branch: it has two."""
+    if question.kind == "bool":
+        return None
+    where = f" at {question.location}" if question.location else ""
+    return Cause(
+        f"{question.kind} of a tensor{where}",
+        "Python needs this number: keep to tensors there",
+    )
+
+
+def said(name: str, causes: Sequence[Cause | None], way: str) -> str:
+    """The warning after the recording number `MANY`."""
+    counted = Counter(cause for cause in causes if cause is not None)
+    listed = "; ".join(
+        f"{cause.text} ({count} times): {cause.advice}" for cause, count in counted.most_common(3)
+    )
+    return (
+        f"{name} was recorded {len(causes)} times, because a guard failed. {listed}. "
+        f"`{name}.recordings` lists all; {way}(limit=...) sets when to stop recording"
+    )

@@ -1,0 +1,37 @@
+"""Python's own numbers for those of a graph, for code that is not followed: it asks for each."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from weft.core.number import Number, python_number
+
+
+def settled(value: Any, keeps: bool = False) -> Any:
+    """A value with Python's own numbers for those of the graph, also in containers and slices.
+
+    With `keeps`, those that only the graph knows stay.
+    """
+    cls = value.__class__
+    if cls is Number:
+        return value if keeps and value.outside is None else python_number(value)
+    if cls is slice:
+        return slice(*[settled(part, keeps) for part in (value.start, value.stop, value.step)])
+    if cls in (list, tuple, set, frozenset):
+        parts = [settled(part, keeps) for part in value]
+        return value if all(map(operator.is_, parts, value)) else cls(parts)
+    if cls is dict:
+        named = {key: settled(part, keeps) for key, part in value.items()}
+        return value if all(map(operator.is_, named.values(), value.values())) else named
+    return value
+
+
+def settled_all(args: tuple[Any, ...], keeps: bool = False) -> tuple[Any, ...]:
+    return tuple([settled(value, keeps) for value in args])
+
+
+def settled_named(kwargs: dict[str, Any], keeps: bool = False) -> dict[str, Any]:
+    if not kwargs:
+        return kwargs
+    return {key: settled(value, keeps) for key, value in kwargs.items()}
