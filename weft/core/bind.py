@@ -483,15 +483,6 @@ def _tell_outer(method: str, *args: Any) -> Any:
     return _tell(method, *args) if _thread.recorders else None
 
 
-def unrecorded(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function as if nobody recorded."""
-    recorders, _thread.recorders = _thread.recorders, []
-    try:
-        return function(*args)
-    finally:
-        _thread.recorders = recorders
-
-
 def taped(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
     """Put a call on the tape whose result is known already; gives the result."""
     if _recording and _thread.recorders:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from weft.core import bind as binding
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -29,6 +31,16 @@ def prepared_by(name: str) -> Callable[[F], F]:
         return method
 
     return mark
+
+
+def unrecorded(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function as if nobody recorded."""
+    thread = binding._thread
+    recorders, thread.recorders = thread.recorders, []
+    try:
+        return function(*args)
+    finally:
+        thread.recorders = recorders
 
 
 def number_in(holder: dict[str, Any], key: str) -> Any:

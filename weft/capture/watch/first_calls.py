@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft.core.bind import unrecorded
+from weft.core.changing_numbers import unrecorded
 from weft.core.grad_mode import no_grad
 from weft.record.control.nested import graph_recorder
 
