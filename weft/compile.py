@@ -93,7 +93,7 @@ def compile(
     fallback    what to do with calls of other people's code on tensors: "error", or "python", a
                 call back into Python
     limit       maximum recordings; after that, unmatched calls run eagerly, with a warning
-    memory_budget   compute as much anew in the backward as is needed to keep the peak of memory
+    memory_budget   recompute as much in the backward as is needed to keep the peak of memory
                 below this part of what it is if all that the backward uses is saved; a warning
                 says how far it could get. A function that goes backward itself, such as a training
                 step, keeps it too, unless Python asks it for the value of a tensor

@@ -253,7 +253,7 @@ def tensor_of(data: Any, node: Node | None) -> Tensor:
 
 
 def locate(node: Node, where: SourceLocation | None = None) -> None:
-    """Note the line of the forward call: the one given, or that of now."""
+    """Note the line of the forward call: the given one, or the current one."""
     found = user_location() if where is None else where
     if found is not None:
         node.where = found
@@ -421,7 +421,7 @@ def freed(name: str) -> FreedError:
     return FreedError(
         "backward went through this graph before, and what it kept was freed",
         op=name,
-        hint="say backward(retain_graph=True) the first time, or compute the loss anew",
+        hint="say backward(retain_graph=True) the first time, or compute the loss again",
     )
 
 

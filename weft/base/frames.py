@@ -66,7 +66,7 @@ def without_parts(error: BaseException) -> None:
 
 
 def _without_columns(units: int) -> bytes:
-    """An entry of a table of positions: so many units of code on the same line, columns unknown.
+    """An entry of a table of positions: a number of code units on one line, columns unknown.
     With columns, a traceback would underline a part of the user's line that it knows nothing of."""
     return bytes([0x80 | 13 << 3 | (units - 1), 0])
 

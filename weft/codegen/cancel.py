@@ -44,7 +44,7 @@ def takes_long(cost: float) -> bool:
 
 
 def pollable_run(f: Function, place: int | None, cost: float) -> Ptr | None:
-    """The run, if an item takes so many ns (`cost`) that it must poll, else None. `place` is its
+    """The run, if an item takes so long (`cost` in ns) that it must poll, else None. `place` is its
     position in `%args`."""
     return argument(f, place) if place is not None and takes_long(cost) else None
 

@@ -119,7 +119,7 @@ class Index:
 
 
 #: An index, a stride or the size of an axis: known when code is generated (an integer), at the
-#: start of a run (a Dim), or in the midst of it.
+#: start of a run (a Dim), or during it.
 Size = int | Index
 
 

@@ -68,7 +68,7 @@ class Prologue:
         width = vectors * lanes
 
         def rows(count: int) -> None:
-            """With so many columns in the panel."""
+            """With this number of columns in the panel."""
             with f.loop(0, terms[1]) as i:
                 term = terms[0] + i
                 line = dst.of(number.kind) + i * width

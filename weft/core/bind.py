@@ -1,11 +1,11 @@
 """`bind`: the one point through which every op call goes.
 
-An op call either runs now, through the kernel tables of its card, or is handed to the innermost
-recorder of this thread. Under `weft.autocast` its operands are cast before, as its card says; what
-the call leads to, such as rules of transforms, computes in the dtypes that it finds.
+An op call either runs now, through the kernel tables of its card, or is passed to the innermost
+recorder of this thread. Under `weft.autocast` its operands are cast first, as its card says; ops
+that the call leads to, such as rules of transforms, compute in the dtypes of their operands.
 
-Nothing is checked that the kernel checks anyway: where it fails, the card's type rule is asked what
-is wrong, and its answer, with the op, the operands and the user's line, is the error.
+Nothing is checked that the kernel checks anyway. If the kernel fails, the card's type rule finds
+out what is wrong, and the error has its answer, the op, the operands and the user's line.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ asarray = np.asarray
 
 
 class Recorder:
-    """What sees op calls instead of their being run: a tracer, a profiler, a transform.
+    """Gets op calls instead of running them: a tracer, a profiler, a transform.
 
-    While one of its methods runs, the recorder is off: `bind` in it reaches the next outer
-    recorder, or runs.
+    While one of its methods runs, the recorder is off: `bind` then reaches the next outer recorder,
+    or runs the op.
     """
 
     #: Whether backward passes leave all histories as they are: what is recorded may be recorded
@@ -60,89 +60,89 @@ class Recorder:
 
     #: Is told each node of a history that a backward pass is about to free, if set.
     freeing: Callable[[Any], None] | None = None
-    #: Whether it only looks on: op calls run as if nobody recorded, and `recorder()` passes it by.
+    #: Whether it only observes: op calls run as without a recorder, and `recorder()` skips it.
     observes = False
-    #: Whether what it records is to run inside of a transform, whose tangents and histories it does
-    #: not see: then all code under no_grad() is marked, also where no tensor has a history.
+    #: Whether its recording will run inside of a transform, whose tangents and histories it does
+    #: not see. Then all code under no_grad() is marked, also if no tensor has a history.
     marks_all = False
-    #: Of recorders that make a graph: what several op calls share, by keys of their own.
+    #: For recorders of graphs: values that several op calls share, by keys of their own.
     memo: dict[Any, Any] | None = None
     #: Whether it tries to record a loop that can be unrolled instead.
     unrolls = False
 
     def call(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
-        """Do what is to be done instead of the op call, and give its result."""
+        """Record the op call, and return its result."""
         return bind(op, *inputs, **attrs)
 
     def ask(self, tensor: Tensor, question: str) -> Any:
-        """Answer Python, which wants the value: as "numpy", "item", "bool", "int", "float"."""
+        """Answer a question of Python for the value: "numpy", "item", "bool", "int", "float"."""
         return _ask(tensor, question)
 
     def write(self, target: Tensor) -> None:
-        """A tensor is about to be given another value, history or gradient."""
+        """Note that a tensor is about to get another value, history or gradient."""
         _tell_outer("write", target)
 
     def keeps_gradient(self, target: Tensor) -> bool:
-        """Whether an op has to say that a write without gradients keeps the target's history."""
+        """Whether a write under no_grad() needs an op that keeps the target's history."""
         return bool(_tell_outer("keeps_gradient", target))
 
     def adopt_value(self, value: Tensor) -> Any:
-        """What a tensor holds from now on that is given the value of another."""
+        """The data for a tensor that gets the value of another."""
         return _held(value)
 
     def wrote_grad(self, tensor: Tensor) -> None:
-        """The gradient of a tensor is about to be set, perhaps to what it is."""
+        """Note that the gradient of a tensor is about to be set, perhaps to the same one."""
         _tell_outer("wrote_grad", tensor)
 
     def read_grad(self, tensor: Tensor) -> None:
-        """The gradient of a tensor is about to be read."""
+        """Note that the gradient of a tensor is about to be read."""
         _tell_outer("read_grad", tensor)
 
     def read_history(self, nodes: Sequence[Any], of_leaves: bool) -> None:
-        """Python learns that a tensor has this history, or with `of_leaves`, if it is a leaf."""
+        """Note that Python asks for a history, or with `of_leaves` whether a tensor is a leaf."""
         _tell_outer("read_history", nodes, of_leaves)
 
     def adopt(self, array: np.ndarray[Any, Any]) -> Tensor | None:
-        """A tensor that stands for an array from outside; None: its numbers become a constant."""
+        """The tensor for an array from outside; None if its numbers become a constant."""
         found: Tensor | None = _tell_outer("adopt", array)
         return found
 
     def looked(self, reached: Iterable[Any], targets: Sequence[Any]) -> None:
-        """A backward pass looks for ways from these nodes of the dynamic graph to its targets."""
+        """Note that a backward pass searched paths from these history nodes to its targets."""
         _tell_outer("looked", reached, targets)
 
     def taped(self, op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
-        """Put a call on the tape whose result is known already."""
+        """Put a call whose result is already known on the tape."""
         return taped(op, inputs, attrs, out)
 
     def met(self, node: Any, goes_on: bool) -> None:
-        """A backward pass comes to a node of the dynamic graph, whose hooks run; it ends there, or
-        goes on to what the node was computed from."""
+        """Note that a backward pass reaches a history node, whose hooks run; `goes_on`: whether it
+        continues to what the node was computed from."""
         _tell_outer("met", node, goes_on)
 
     def followed(self, function: Any) -> Any:
-        """What to call for a function of the user's that was handed over earlier: a hook."""
+        """The function to call for a user's function that was registered earlier: a hook."""
         found = _tell_outer("followed", function)
         return function if found is None else found
 
     def hook(self, tensor: Tensor, hook: Any) -> Any:
-        """A hook is put on the gradient of a tensor: its handle, or None if that is no matter.
+        """Register a gradient hook; returns its handle, or None to use the default.
 
-        The recorder stays on meanwhile.
+        The recorder stays on during this method.
         """
         return None
 
     def decide(self, condition: Tensor) -> bool:
-        """Whether something that the graph computes under a condition is to be seen as there."""
+        """Whether to treat a value that exists only under a condition as existing."""
         found = _tell_outer("decide", condition)
         return found is None or bool(found)
 
     def again(self, begins: bool) -> None:
-        """What was computed before is from now on computed again on purpose; or that ends."""
+        """Begin or end a recomputation, whose ops must not be merged with earlier ones."""
         _tell_outer("again", begins)
 
     def refuse(self, reason: str) -> None:
-        """Something happens that a recording cannot hold."""
+        """Note something that a recording cannot hold."""
         _tell_outer("refuse", reason)
 
 
@@ -180,7 +180,7 @@ def _no_tape(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any
 
 
 def recorder() -> Recorder | None:
-    """The innermost recorder of this thread, but for those that only look on."""
+    """The innermost recorder of this thread, without those that only observe."""
     if _recording:
         for found in reversed(_thread.recorders):
             if not found.observes:
@@ -199,7 +199,7 @@ def use_tape(record: Callable[[Op, tuple[Tensor, ...], dict[str, Any], Any], Any
 
 
 def register_result_class(cls: type[Tensor]) -> None:
-    """Let results of op calls on tensors of a class be of that class: also where those meet others.
+    """Give results of op calls on tensors of a subclass that class, also together with others.
 
     Without such a class a call costs nothing more.
     """
@@ -209,7 +209,7 @@ def register_result_class(cls: type[Tensor]) -> None:
 
 
 def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
-    """Call `op`: run it now, or let the innermost recorder have it."""
+    """Call `op`: run it now, or pass it to the innermost recorder."""
     if _recording and mode.autocast is not None:
         return _autocast(op, inputs, attrs)
     if _recording and _thread.recorders:
@@ -239,7 +239,7 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
                 check_devices(inputs)
             kernel = op.kernels[a.__class__][arrays[op.dispatch_on].dtype]
             out = run(kernel, *arrays, **attrs)
-        else:  # nothing to look at: attributes choose the kernel
+        else:  # no operands: attributes choose the kernel
             family = family_for(attrs["device"])
             out = run(op.kernels[family.array_type][attrs["dtype"].numpy], **attrs)
     except Exception as error:
@@ -272,11 +272,11 @@ def _brought_together(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any])
 
 
 def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Any]:
-    """`bind` for a Python operator of two operands, in one frame where nothing is to be promoted.
+    """`bind` for a binary Python operator, in one frame if no promotion is needed.
 
-    At 32 elements a further Python frame costs a third of the addition itself, so the common case
-    (two NumPy-backed tensors of one dtype, nobody recording) takes the steps of `bind` right here.
-    `promote` does all other cases, through `bind`.
+    At 32 elements a further Python frame costs a third of the addition itself. So the common case
+    (two NumPy-backed tensors of one dtype, no recorder) repeats the steps of `bind` here. All other
+    cases go through `promote` and `bind`.
     """
     kernel_of = op.kernels[ndarray].get
 
@@ -353,9 +353,9 @@ def short(
 ) -> Tensor | None:
     """`bind` for the most common form of an op of one tensor: `kernel(array, argument)`.
 
-    Passing attributes by name through three calls costs more than a slice or a small sum does.
-    `attrs` makes the attributes of the argument, for the tape. None says that the long way is to be
-    taken: someone records, it is not NumPy's array, or the kernel failed and `bind` will say why.
+    Passing attributes by name through three calls costs more than a slice or a small sum. `attrs`
+    builds the attributes from the argument, for the tape. Returns None to fall back to `bind`:
+    there is a recorder, it is not a NumPy array, or the kernel failed and `bind` finds out why.
     """
     a = x._data
     if _recording or a.__class__ is not ndarray or op.kernels.overridden:
@@ -378,9 +378,9 @@ def short(
 
 
 def update(op: Op, *operands: Tensor, **attrs: Any) -> None:
-    """Give the first `op.outputs` operands the values that the op computes for them.
+    """Assign the results of the op to its first `op.outputs` operands.
 
-    They are written into their own buffers where nobody else sees those and the card can do it.
+    They are written in place if nothing else holds these buffers and the card has a kernel for it.
     The results have the dtypes and shapes of those operands.
     """
     outputs = op.outputs
@@ -393,7 +393,7 @@ def update(op: Op, *operands: Tensor, **attrs: Any) -> None:
         for target, value in zip(operands, out if outputs > 1 else (out,), strict=False):
             rebind(target, value, op.name)
         return
-    arrays = [x._data for x in operands[outputs:]]  # before `own`: what they hold is not written
+    arrays = [x._data for x in operands[outputs:]]  # before `own`: these must not be written
     try:
         quietly(in_place, *map(own, operands[:outputs]), *arrays, **attrs)
     except Exception as error:
@@ -429,10 +429,9 @@ def rebind(target: Tensor, value: Tensor, op: str) -> None:
 
 
 def _without_gradient(target: Tensor, value: Tensor) -> Tensor:
-    """What a recorded write under no_grad() gives a tensor: the value, and not its gradient.
+    """The value of a recorded write under no_grad(), without the value's gradient.
 
-    An op hands the gradient on to what the tensor held before. A leaf stays a leaf, whose gradient
-    is its own.
+    An op passes the gradient on to the tensor's old value. A leaf stays a leaf.
     """
     if target._data.dtype.kind in "biu":
         return value
@@ -456,7 +455,7 @@ def _wrapped(out: Any) -> Any:
 
 
 def written(target: Tensor) -> None:
-    """Say that a tensor is about to be given another value, history or gradient."""
+    """Tell recorders that a tensor is about to get another value, history or gradient."""
     if _recording and _thread.recorders:
         _tell("write", target)
 
@@ -470,7 +469,7 @@ def _ask(tensor: Tensor, question: str) -> Any:
 
 
 def _tell(method: str, *args: Any) -> Any:
-    """Call a method of the innermost recorder, which is off meanwhile."""
+    """Call a method of the innermost recorder, which is off during the call."""
     recorder = _thread.recorders.pop()
     try:
         return getattr(recorder, method)(*args)
@@ -479,33 +478,33 @@ def _tell(method: str, *args: Any) -> Any:
 
 
 def _tell_outer(method: str, *args: Any) -> Any:
-    """Pass on what a recorder has no use for; it is off while its own method runs."""
+    """Pass a call that a recorder does not need to the outer one."""
     return _tell(method, *args) if _thread.recorders else None
 
 
 def taped(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
-    """Put a call on the tape whose result is known already; gives the result."""
+    """Put a call whose result is already known on the tape; returns the result."""
     if _recording and _thread.recorders:
         return _tell("taped", op, inputs, attrs, out)
     return tape(op, inputs, attrs, out)
 
 
 def decide(condition: Tensor) -> bool:
-    """Whether something that a recorded graph computes under a condition is to be seen as there.
+    """Whether to treat a value that exists only under a condition as existing.
 
-    A graph by itself computes both cases: what is not there is zeros in it.
+    A recorded graph computes both cases, with zeros for a missing value.
     """
     return bool(_tell("decide", condition)) if _recording and _thread.recorders else True
 
 
 def computes_again(begins: bool) -> None:
-    """Say that what follows repeats what was computed before, and is not to be merged with it."""
+    """A context for recomputation: its ops must not be merged with earlier ones."""
     if _recording and _thread.recorders:
         _tell("again", begins)
 
 
 def get_grad(tensor: Tensor) -> Tensor | None:
-    """The gradient that backward passes have added up, or None."""
+    """The accumulated gradient, or None."""
     if _recording and _thread.recorders:
         _tell("read_grad", tensor)
     try:
@@ -522,13 +521,13 @@ def set_grad(tensor: Tensor, value: Tensor | None) -> None:
 
 
 def refused(reason: str) -> None:
-    """Say that something happens that a recording cannot hold."""
+    """Tell recorders about something that a recording cannot hold."""
     if _recording and _thread.recorders:
         _tell("refuse", reason)
 
 
 def new_tensor(array: np.ndarray[Any, Any], device: Device, source: Any = None) -> Tensor:
-    """A tensor of numbers: where someone records, a constant, or what stands for their source."""
+    """A tensor of an array; while recording, a constant, or the tensor for the array's source."""
     if _recording and _thread.recorders:
         adopted: Tensor | None = None
         if isinstance(source, ndarray):
@@ -581,7 +580,7 @@ def count_autocast(change: int) -> None:
 
 @contextlib.contextmanager
 def recording(recorder: Recorder) -> Iterator[None]:
-    """Hand this thread's op calls to `recorder`."""
+    """Pass op calls of this thread to `recorder`."""
     global _recording
     _thread.recorders.append(recorder)
     with _lock:

@@ -8,9 +8,9 @@ module makes of it the function that users call, which also takes
 - a shape as several numbers: `zeros(2, 3)`, `x.permute(0, 2, 1)` (`SPREAD`)
 - `requires_grad`, for a function that makes tensors: one with the keywords `dtype` and `device`
 
-A function that none of this concerns stays as it is. For the others, a call costs about 40 ns more:
-a small function with the parameters of the public call hands them on. It only looks further where
-an argument has another name than the function's own.
+Other functions are not changed. For these, a call costs about 40 ns more: a small function with the
+parameters of the public call passes them on. It does more only if an argument has another name than
+the function's parameter.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REFUSED = {
 
 
 class Calling:
-    """How one function is called: made from its signature, asked where a call is not plain."""
+    """How one function may be called, from its signature; used for calls in another form."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -161,11 +161,11 @@ class Calling:
         }
 
     def default(self, own: str) -> Any:
-        """What a parameter is where a call does not give it."""
+        """The default of a parameter."""
         return _MISSING if own in self.required else self.parameters[own].default
 
     def call(self, values: dict[str, Any], names: dict[str, Any]) -> Any:
-        """A call with arguments that have other names, or that are to be looked at."""
+        """A call with arguments that have other names, or that must be checked."""
         wants_grad = self.makes_tensors and names.pop("requires_grad", False)
         if self.spread:
             self._gather(values, names)
@@ -288,7 +288,7 @@ def callable_as(function: Callable[..., Any], calling: Calling) -> Callable[...,
 
 
 def may_vary(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter that calls may give in another way: a quick look."""
+    """Whether a function may have a parameter that calls can give in another form: a quick test."""
     code: CodeType | None = getattr(unwrap(function), "__code__", None)
     if code is None or hasattr(function, "calling"):
         return True

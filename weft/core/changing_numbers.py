@@ -44,9 +44,9 @@ def unrecorded(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def number_in(holder: dict[str, Any], key: str) -> Any:
-    """`holder[key]`, of which only the value counts.
+    """`holder[key]`, a number that may change from call to call.
 
-    Where a function is recorded, a float from outside is an input of the graph: a tensor comes
-    back, and the number may be another one at each call. Otherwise it would be a guard.
+    While a function is recorded, a float from outside becomes an input of the graph, and this
+    returns a tensor. Otherwise it would be a guard.
     """
     return holder[key]

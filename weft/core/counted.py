@@ -1,9 +1,8 @@
-"""Objects and containers that tell when they change, by the one number of `weft.core.structure`.
+"""Objects and containers whose changes increase the version number of `weft.core.structure`.
 
-What an optimizer is made of: who knows the number knows without looking that no parameter was
-added, no option and no moment replaced by another. Only numbers do not count, where one takes the
-place of another of its class: a learning rate and a count of steps may change at each step, and
-who relies on them compares them each time.
+Optimizers are made of them: while the number stays the same, no parameter was added, and no option
+or moment replaced. Replacing a number by another of its class does not count: a learning rate and a
+step count may change at each step, and captured functions compare them at each call.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Counted:
 
 
 def _telling(base: type, name: str) -> Callable[..., Any]:
-    """A method of a builtin container that counts when it was called, whatever came of it."""
+    """A method of a builtin container whose calls count, also if they raise."""
     method = getattr(base, name)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Taking turns: what only one thread may do at a time."""
+"""A lock for work that only one thread may do at a time."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Switch:
 
 
 class _GradSwitch(Switch):
-    """One that sets whether op calls are put on the tape."""
+    """A context that sets whether op calls are put on the tape."""
 
     def __enter__(self) -> None:
         self._before.append(mode.enabled)

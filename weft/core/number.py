@@ -1,9 +1,9 @@
-"""Python numbers of which only the kind is known: what loops and branches make of them.
+"""Python numbers that a graph computes, because a loop carries them or an `if` chooses one.
 
-Where recorded code carries a Python number through a loop, or has one number on one side of an `if`
-and another on the other, a value of the graph stands for it. It goes on behaving as a number: it is
-weak beside tensors, stays a number beside numbers (`int64`, `float64` or `bool` inside), has no
-gradient, and is a Python number again where the recorded function returns it.
+If recorded code carries a Python number through a loop, or has different numbers on the two sides
+of an `if`, a value of the graph represents it. It still behaves as a number: it is weak in ops with
+tensors, stays a number in operations with numbers (`int64`, `float64` or `bool` inside), has no
+gradient, and is a Python number again when the recorded function returns it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Whether anybody else holds a buffer: the one place that reads Python's counts of references.
+"""Whether anything else holds a buffer: the one place that reads Python's reference counts.
 
-A buffer that anybody else can see is never written. Every view and every tensor holds its array, so
-the count of references to an array tells whether it is free. What `sys.getrefcount` counts besides
-(its own argument, say) differs between versions of Python, and between a name, an attribute and an
-item. So what it says is not assumed but found by trying: of an array that nobody else holds, that
-one other holds and that two others hold. Where the answers are not one apart, nobody is ever alone:
-results are made anew, which is slower, and right.
+A buffer that anything else can see is never written. Every view and every tensor holds its array,
+so the reference count of an array tells whether it is free. What else `sys.getrefcount` counts
+(such as its own argument) differs between versions of Python, and between a name, an attribute and
+an item. So the counts are calibrated with arrays that have 0, 1 and 2 other holders. If the three
+answers do not differ by one, no buffer ever counts as free: results get new arrays, which is
+slower, and right.
 
-Who takes a buffer as its own on such an answer goes down its whole path once with 0, 1 and 2 other
-holders, before it relies on it: see `proven`.
+Code that reuses a buffer because of such an answer first tests its whole path with 0, 1 and 2 other
+holders: see `proven`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["NEWEST_KNOWN", "alone_in_list", "alone_in_tensor", "counts", "is_kno
 
 #: The newest Python whose counts and layouts of objects are known.
 NEWEST_KNOWN = (3, 14)
-#: Answers are asked for so often: the interpreter replaces code that runs often by faster code.
+#: How often each answer is tested: the interpreter specializes code that runs often.
 _TRIES = 40
 _MOST_OTHERS = 2
-#: What is never alone.
+#: A count that never means "no other holder".
 _NEVER = -1
 
 _count: Callable[[Any], int] = sys.getrefcount
@@ -47,7 +47,7 @@ def alone_in_tensor(tensor: Any) -> bool:
 
 
 def alone_in_list(items: list[Any], place: int, others: int = 0) -> bool:
-    """Whether only a list, at one place, and so many `others` that are known hold an object."""
+    """Whether only one place of a list, and `others` known holders, hold an object."""
     return _in_list != _NEVER and _count(items[place]) == _in_list + others
 
 
@@ -57,8 +57,8 @@ def counts() -> bool:
 
 
 def proven(alone: Callable[[int], bool]) -> bool:
-    """Whether a path can be relied on: `alone(n)` goes down it with `n` other holders of a buffer,
-    and says whether the path took that for its own."""
+    """Whether a path can be relied on: `alone(n)` runs it with `n` other holders of a buffer, and
+    returns whether the path reused that."""
     return counts() and [alone(n) for n in range(_MOST_OTHERS + 1)] == [True, False, False]
 
 
@@ -70,7 +70,7 @@ class _Slot:
 
 
 def calibrate(count: Callable[[Any], int] = sys.getrefcount) -> None:
-    """Find out what `count` says of an object that only a slot, or only a list, holds."""
+    """Find the value of `count` for an object that only a slot, or only a list, holds."""
     global _count, _in_slot, _in_list
     _count = count
     if not is_known():

@@ -16,9 +16,9 @@ __all__ = ["common_place"]
 
 
 def common_place(op: Op, types: Sequence[TensorType]) -> Device | None:
-    """The device to which the 0-d operands on the CPU are to be brought; None where there is none.
+    """The device to which 0-d operands on the CPU must be moved, or None.
 
-    Some operand lies on it already.
+    At least one operand is on it.
     """
     if not op.elementwise or any(kind.layout != DENSE for kind in types):
         return None

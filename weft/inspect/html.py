@@ -10,7 +10,7 @@ from weft.core.tensor import Tensor
 
 __all__ = ["compiled_html", "module_html", "tensor_html"]
 
-#: A matrix of at most so many rows and columns is shown as a table.
+#: Maximum rows and columns of a matrix that is shown as a table.
 LARGEST = 12
 
 

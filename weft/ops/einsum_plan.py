@@ -14,14 +14,14 @@ __all__ = ["contraction_order", "left_over"]
 
 Term = frozenset[object]
 
-#: Up to so many operands, all orders are tried.
+#: Up to this number of operands, all orders are tried.
 MOST = 6
-#: An element that is written and read again costs about as much as so many products.
+#: The cost of writing an element and reading it again, in products.
 _MOVED = 4
 
 
 def left_over(first: Term, second: Term, others: Sequence[Term], result: Term) -> Term:
-    """The labels of a product of two operands that somebody still needs."""
+    """The labels of a product of two operands that are still needed."""
     needed = result.union(*others)
     return (first | second) & needed
 

@@ -143,7 +143,7 @@ def isin(
     return logical_not(found) if invert else found
 
 
-#: With so many elements to test, each is compared with all.
+#: Up to this number of elements to test, each is compared with all.
 _FEW = 8
 
 

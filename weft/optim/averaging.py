@@ -150,7 +150,7 @@ class EMA(AveragedModel):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
-    """Compute the running statistics of batch norms anew, as means over all batches.
+    """Recompute the running statistics of batch norms, as means over all batches.
 
     A batch is a tensor, or a list or tuple that begins with one. Averaged weights need this before
     they are used.

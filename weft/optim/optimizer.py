@@ -150,7 +150,7 @@ class Optimizer(Counted):
                     p.grad = zeros_like(p.grad)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient. `closure` computes the loss anew first."""
+        """Update all parameters that have a gradient. `closure`, if given, computes the loss."""
         loss = None
         if closure is not None:
             with enable_grad():

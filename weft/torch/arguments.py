@@ -108,7 +108,7 @@ log_softmax = _with_dtype("log_softmax")
 
 @method()
 def round(input: Any, *, decimals: int = 0) -> Any:
-    """To the nearest integer, or to so many decimals."""
+    """To the nearest integer, or to this number of decimals."""
     if not decimals:
         return elementwise.round(input)
     scale = 10.0 ** abs(decimals)
@@ -144,7 +144,7 @@ def searchsorted(
 
 @method()
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """Differences of neighbours, so many times over."""
+    """Differences of neighbours, n times over."""
     return dtype_functions.diff(input, axis=dim, n=n, prepend=prepend, append=append)
 
 
@@ -213,7 +213,7 @@ def ldexp(input: Any, other: Any) -> Any:
 
 @method()
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
-    """Parts that end at these places, or so many parts."""
+    """Parts that end at these places, or this number of parts."""
     places = indices_or_sections
     places = places.tolist() if isinstance(places, core.Tensor) else places
     return PUBLIC["tensor_split"].function(input, places, axis=dim)

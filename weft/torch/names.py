@@ -101,7 +101,7 @@ _DTYPES = {
 
 
 def _core(name: str) -> Any:
-    """The public function of this name, or that of the method of tensors; None if there is none."""
+    """The public function of this name, or the method of tensors; None if there is neither."""
     found = PUBLIC.get(name)
     return getattr(Tensor, name, None) if found is None else found.function
 

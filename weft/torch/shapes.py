@@ -40,19 +40,19 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @method()
 def repeat(input: Any, *sizes: Any) -> Any:
-    """The whole tensor, so many times along each axis."""
+    """The whole tensor, repeated along each axis."""
     return shape.tile(input, _sizes(sizes)).clone()  # never a view
 
 
 @method("tile")
 def tile(input: Any, *dims: Any) -> Any:
-    """The whole tensor, so many times along each of the last axes."""
+    """The whole tensor, repeated along each of the last axes."""
     return shape.tile(input, _sizes(dims)).clone()
 
 
 @method()
 def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Any:
-    """Each element, so many times."""
+    """Each element, repeated."""
     return index.repeat(input, repeats, axis=dim)
 
 

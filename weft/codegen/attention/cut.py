@@ -64,7 +64,7 @@ class Rows:
 
     @classmethod
     def of(cls, module: Module, queries: int, most: int) -> Rows:
-        """For chunks of at most so many queries."""
+        """For chunks of at most this many queries."""
         if not has_dims((queries,)):
             chunk = even(queries, most)
             rows = tile_rows(chunk, module.machine)

@@ -107,7 +107,7 @@ class LRScheduler:
         self._use(self.get_lr())
 
     def restart(self) -> None:
-        """Begin anew, as another schedule ends: see SequentialLR."""
+        """Start again when another schedule has ended: see SequentialLR."""
         self.last_epoch = 0
         self._use(self.restart_lr())
 
