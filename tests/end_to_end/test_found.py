@@ -43,8 +43,24 @@ def program(*body: str, transform: str = "none", **how: Any) -> Case:
     return Case("program", 0, body, given, transform=transform, calls=(0, 1, 2), **how)
 
 
+ONE, NUMBER = Argument("v", (1,), "float64"), Argument("k", (), "int64", below=4)
+
 #: Reduced programs: what was wrong, and the case.
 REDUCED = {
+    "elements by a mask, recorded for their number": Case(
+        "program", 0, ("b = v[v > 1.29]", "return (b,)"), (ONE,), calls=(520, 521, 522)
+    ),
+    "a write by a mask, recorded for the number of its elements": Case(
+        "program", 0, ("w = v * 0.5", "w[w > 0.94] *= 0.5", "return (w,)"), (ONE,), calls=(244, 245)
+    ),
+    "stacks of a loop with sizes that data decide": Case(
+        "program",
+        0,
+        ("for c1 in range(2):", "    b = v[:k].sum()", "v = stepped(q, x)", "return (b,)"),
+        (Argument("x", (), "float64"), ONE, Argument("q", (1, 1), "float64"), NUMBER),
+        transform="grad",
+        calls=(82,),
+    ),
     "a Hessian of a branch that saves values of a size that the data decides": program(
         "b = v.sum()",
         "w = v * 0.5",

@@ -46,6 +46,29 @@ def test_reductions(dtype: str, mode: str) -> None:
                 assert np.signbit(whole) == np.signbit(one), (name, length)
 
 
+SUMS = {
+    "sum": lambda t, a: weft.sum(t, axis=a),
+    "mean": lambda t, a: weft.mean(t, axis=a),
+    "sum of products": lambda t, a: weft.sum(t * abs(t - 1), axis=a),
+    "nansum": lambda t, a: weft.nansum(t, axis=a),
+    "keepdims": lambda t, a: weft.sum(t, axis=a, keepdims=True),
+    "twice": lambda t, a: weft.sum(weft.sum(t, axis=a)),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SUMS)
+def test_sums(name: str, dtype: str, mode: str) -> None:
+    """A sum is never -0, as in NumPy: also of one element, and of elements that are all -0."""
+    for shape in ((1, 1), (3, 1), (1, 3), (3, 17), (40, 3), (5, 70), (2, 40000)):
+        x = np.full(shape, -0.0, DTYPES[dtype])
+        for part in (x, x.T):
+            for axis in (0, 1, None) if name != "twice" else (0, 1):
+                found = _run(lambda t, a=axis: SUMS[name](t, a), mode, part)
+                assert not np.signbit(found).any(), (shape, axis)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pooling(dtype: str, mode: str) -> None:

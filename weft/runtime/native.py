@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import config
-from weft.base.dims import dims_in, substitute
+from weft.base.dims import dims_in, has_dims, substitute
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
@@ -31,6 +31,7 @@ from weft.ir.interpret import PreparedGraph, located, run_node
 from weft.ir.literal import CONSTANT, Literal
 from weft.ir.signature import OutputRouting
 from weft.ir.types import StackType, TensorType
+from weft.ops.cards import ASSUME_SHAPE
 from weft.passes.pipeline import optimize
 from weft.runtime.call_code import table_bytes
 from weft.runtime.executable import Program
@@ -220,8 +221,8 @@ class NativeProgram(Program):
 
     def generate(self, module: Module | None = None) -> tuple[CpuEmitter, ProgramPlan]:
         """Generate the program again: its module and its plan."""
+        _check_static(self.graph)
         graph = without_empty(self.graph)
-        _check_static(graph)
         made: tuple[CpuEmitter, ProgramPlan] = generators().generated(
             graph, self._keeps, self.clock, module, check=self.check
         )
@@ -422,8 +423,13 @@ def _literals(graph: Graph) -> dict[str, Literal]:
 
 
 def _check_static(graph: Graph) -> None:
+    """Raise NotNative where one program cannot serve all calls of a graph."""
     known = names_of_inputs(graph)
     for part in graph.walk():
+        for node in part.nodes:
+            if node.op is ASSUME_SHAPE and has_dims(node.inputs[0].tensor_type.shape):
+                shape = node.attrs["shape"]
+                raise NotNative(f"what follows {node.inputs[0]} was recorded for the shape {shape}")
         for value in part.values():
             kind = value.type
             if isinstance(kind, StackType):

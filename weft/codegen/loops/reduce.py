@@ -111,7 +111,7 @@ def across(f: Function, reduction: Reduction, value: str, lanes: int) -> str:
 def _start(op: Op, dtype: DType) -> Any:
     numpy: Any = dtype.numpy
     if op is SUM:
-        return numpy.type(-0.0) if dtype.kind == "float" else numpy.type(0)
+        return numpy.type(0)  # so that a sum is never -0
     if op is PROD:
         return numpy.type(1)
     if op in (ALL, ANY):
