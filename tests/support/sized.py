@@ -101,6 +101,12 @@ VIEWS = {
     "the third": SizedCase(lambda x: x[2] * 2, [("B", 3)], exact=True),
     "every second": SizedCase(lambda x: x[::2] + 1, [("B", 3)], exact=True),
     "half": SizedCase(lambda x: x[: x.shape[0] // 2] + 1, [("B", 3)], exact=True),
+    "axes regrouped": SizedCase(
+        lambda x: x.reshape((2, x.shape[1] * 2)) * 2 + 1, [(4, "T")], exact=True
+    ),
+    "a copy regrouped": SizedCase(
+        lambda x: weft.sort(x, axis=1).reshape((2, x.shape[1] * 2)), [(4, "T")], exact=True
+    ),
     "repeated": SizedCase(
         lambda x: weft.broadcast_to(x, (x.shape[0], 5)) * 2, [("B", 1)], exact=True
     ),

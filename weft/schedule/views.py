@@ -120,8 +120,16 @@ def _reshaped(view: View, shape: tuple[int, ...]) -> View | None:
         # The shortest runs of old and new axes with the same number of elements.
         if not group:
             found = _run(old, at, shape[place:])
-            if found is None:
-                return None
+            if found is None:  # sizes of the run would say which axes belong together
+                whole = all(
+                    size == 1 or step == wanted
+                    for (size, step), wanted in zip(
+                        zip(view.shape, view.strides, strict=True),
+                        dense_strides(view.shape),
+                        strict=True,
+                    )
+                )
+                return View(shape, dense_strides(shape), view.offset) if whole else None
             group, at, new = found
             made = _split(group, new)
             if made is None:

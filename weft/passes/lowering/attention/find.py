@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dims import has_dims
 from weft.base.dtypes import NARROW_FLOATS
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.literal import CONSTANT
@@ -301,7 +302,8 @@ def _fits(q: Value, k_turned: Value, v: Value, mask: Value | None, end: Node) ->
         return False
     if any(kind.size == 0 for kind in kinds) or kinds[0].shape[:-2] != out.shape[:-2]:
         return False
-    if max(kinds[0].shape[-1], kinds[2].shape[-1]) > WIDEST:
+    wide = kinds[0].shape[-1], kinds[2].shape[-1]
+    if has_dims(wide) or max(wide) > WIDEST:
         return False
     known = (dtypes.bool, out.dtype, computed_in(out.dtype))
     return mask is None or mask.tensor_type.dtype in known
