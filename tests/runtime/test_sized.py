@@ -14,6 +14,7 @@ from tests.support.sized_kernels import ATTENTION, KERNEL_CASES
 from weft.compile import run_passes
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
+from weft.ir.signature import OutputRouting
 from weft.passes.pipeline import optimize
 from weft.runtime import sized
 from weft.runtime.interpreted import InterpretedProgram
@@ -98,6 +99,42 @@ def test_calls_into_python_get_the_sizes_of_the_run() -> None:
     for n in (4, 10, 2):
         x = weft.asarray(np.arange(3 * n, dtype=np.float32).reshape(n, 3))
         np.testing.assert_allclose(program([x])[0].numpy(), x.numpy() * 2 + 1, rtol=1e-4)
+
+
+def test_new_values_are_written_where_the_old_ones_lie() -> None:
+    """A state of any size, and a parameter of a known one."""
+
+    def f(state: Any, w: Any, x: Any) -> Any:
+        return state * 0.9 + x, w - 0.1 * (state * x).sum(axis=0)
+
+    graph = weft.make_graph(f, *map(weft.spec, (("B", 4), (4,), ("B", 4))))
+    program = native(graph, {0: 0, 1: 1})
+    assert isinstance(program, SizedProgram)
+    call = program.routed_call(OutputRouting(values={0: 0, 1: 1}))
+    assert call is not None
+    for n in (3, 50, 3):
+        state, w, x = weft.ones((n, 4)), weft.ones((4,)), weft.ones((n, 4)) * 2
+        places = [id(state._data), id(w._data)]
+        want = [y.numpy() for y in f(state, w, x)]
+        assert call([state, w, x]) == []
+        np.testing.assert_allclose(state.numpy(), want[0], rtol=1e-6)
+        np.testing.assert_allclose(w.numpy(), want[1], rtol=1e-6)
+        assert [id(state._data), id(w._data)] == places
+
+
+def test_tools_look_at_the_program_for_the_last_sizes() -> None:
+    program = native(weft.make_graph(lambda x: (x - x.mean()) * 2, weft.spec(("B", 3))))
+    assert isinstance(program, SizedProgram)
+    program([weft.ones((5, 3))])
+    code = program.latest().machine_code()
+    assert code is not None
+    assert [value.type.shape for value in code.plan.graph.inputs] == [(5, 3)]
+    name = code.plan.kernels[0]
+    assert f"@{name}(" in code.llvm(name)
+    x = weft.asarray(np.arange(15, dtype=np.float32).reshape(5, 3))
+    outputs, raw, _ = code.timed().profiled([x])
+    assert outputs[0].tolist() == program([x])[0].tolist()
+    assert raw
 
 
 def test_empty_tensors_are_interpreted() -> None:

@@ -20,7 +20,7 @@ from weft.codegen.sizes import RunSizes
 __all__ = ["Variant", "likely", "row_counts", "variants"]
 
 #: Rows of the tiles for products that have fewer rows than a tile: as many of them as there are.
-FEWER = (1, 4)
+FEWER = (1, 4, 7, 10)
 #: A stride that no cache minds.
 _STRIDE = 1009
 
@@ -90,11 +90,15 @@ def variants(
     in_place = number.is_packed and product.b.column == 1 and not has_dims((product.n,))
     if alone or plan.b == "place" or not in_place:
         counts = row_counts(most)
-        return [Variant(replace(plan, rows=_rows(m, counts, sizes)), "", counts)]
+        return [
+            Variant(replace(plan, rows=_rows(m, counts, plan.vectors, machine, sizes)), "", counts)
+        ]
     few = 3 * most
     small = choose(replace(usual, m=2 * most), number, machine, sharing, made)
     counts = row_counts(small.rows)
-    small = replace(small, a=plan.a, b="place", rows=_rows(m, counts, sizes))
+    small = replace(
+        small, a=plan.a, b="place", rows=_rows(m, counts, small.vectors, machine, sizes)
+    )
     small = replace(small, tiles=-(-few // counts[0]))
     small = replace(small, terms=_terms(product, number, machine, small, sizes))
     if has_dims((small.terms,)):
@@ -105,9 +109,15 @@ def variants(
     ]
 
 
-def _rows(m: int, counts: tuple[int, ...], sizes: RunSizes) -> int:
-    """The rows of a tile: those that cover m rows with the least work, at most m."""
-    best = f"min([(-(-({m}) // q) * (q + 1.5), -q) for q in {counts} if q <= {m}])[1]"
+def _rows(m: int, counts: tuple[int, ...], vectors: int, machine: Machine, sizes: RunSizes) -> int:
+    """The rows of a tile: those that cover m rows in the fewest cycles (see `choose`), at most
+    m."""
+    costs = {}
+    for rows in counts:
+        cycles = max(rows * vectors * machine.multiply_cycles, (rows + vectors) / 2, 4.0)
+        costs[rows] = round(cycles * (1 + 0.3 / rows + 0.1 / vectors), 2)
+    pairs = tuple(costs.items())
+    best = f"min([(-(-({m}) // q) * c, -q) for q, c in {pairs} if q <= {m}])[1]"
     return sizes.let(f"{counts[-1]} if {m} > {4 * counts[-1]} else -{best}", high=counts[-1])
 
 
