@@ -16,7 +16,7 @@ from weft.ir.types import StackType, TensorType
 from weft.ops.batching import Attrs, Inputs, Mapped, moved
 from weft.ops.control import stacked
 from weft.ops.index_cards import GETITEM
-from weft.ops.stacks import STACK_POP, zero_of
+from weft.ops.stacks import STACK_POP
 
 __all__: list[str] = []
 
@@ -185,5 +185,3 @@ LIST_OF: Op = Op(
     batch=_of_rows,
     traits=_TRAITS,
 )
-
-zero_element = zero_of

@@ -207,6 +207,15 @@ def renorm(x: Tensor, /, p: float, axis: int, maxnorm: float) -> Tensor:
     return multiply(x, where(large, divide(maxnorm, where(large, norms, 1)), 1))
 
 
+def _twice_the_areas(y: Tensor, x: Tensor | None, dx: Any, axis: int) -> Tensor:
+    """Twice the area under each step of the trapezoidal rule, along the last axis."""
+    values, steps = moveaxis(y, axis, -1), dx
+    if x is not None:
+        points = moveaxis(x, axis, -1) if x.ndim == y.ndim else x
+        steps = points[..., 1:] - points[..., :-1]
+    return multiply(values[..., 1:] + values[..., :-1], steps)
+
+
 @public()
 def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: int = -1) -> Tensor:
     """The integral of y along `axis` by the trapezoidal rule, at the points x or at steps of dx.
@@ -215,13 +224,7 @@ def trapezoid(y: Tensor, x: Tensor | None = None, /, *, dx: float = 1.0, axis: i
     tensor(4.)
     """
     at = normalize_axis(axis, y.ndim, "trapezoid")
-    values = moveaxis(y, at, -1)
-    steps: Any = dx
-    if x is not None:
-        points = moveaxis(x, at, -1) if x.ndim == y.ndim else x
-        steps = points[..., 1:] - points[..., :-1]
-    between = values[..., 1:] + values[..., :-1]
-    return divide(sum(multiply(between, steps), axis=-1), 2)
+    return divide(sum(_twice_the_areas(y, x, dx, at), axis=-1), 2)
 
 
 @public()
@@ -251,10 +254,5 @@ def cumulative_trapezoid(
     tensor([1.5, 4. ])
     """
     at = normalize_axis(axis, y.ndim, "cumulative_trapezoid")
-    values = moveaxis(y, at, -1)
-    steps: Any = dx
-    if x is not None:
-        points = moveaxis(x, at, -1) if x.ndim == y.ndim else x
-        steps = points[..., 1:] - points[..., :-1]
-    between = multiply(values[..., 1:] + values[..., :-1], steps)
-    return moveaxis(divide(cumulative_sum(between, axis=-1), 2), -1, at)
+    sums = cumulative_sum(_twice_the_areas(y, x, dx, at), axis=-1)
+    return moveaxis(divide(sums, 2), -1, at)

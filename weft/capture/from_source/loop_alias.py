@@ -102,26 +102,26 @@ class LoopAliases:
             return
         reach = Reach(self.aliases.watch)
         problem = ""
-        for target, facts in written:
-            late = self._seen_later(target, facts, reach)
+        for target in written:
+            late = self._seen_later(target, reach)
             if late:
                 raise CaptureError(_words(late, line), op=op, hint=HINT.format(name="x"))
-            problem = problem or self._seen_at_first(target, facts, reach)
+            problem = problem or self._seen_at_first(target, reach)
         if problem:
             kind = CaptureError if peeled else Aliased
             raise kind(_words(problem, line), op=op, hint=HINT.format(name="x"))
 
-    def _written(self, log: Sequence[tuple[Tensor, Facts]]) -> list[tuple[Any, Facts]]:
+    def _written(self, log: Sequence[tuple[Tensor, Facts]]) -> list[Any]:
         """Written tensors that exist at the start of an iteration: carried, or from outside."""
-        found: list[tuple[Any, Facts]] = []
+        found: list[Any] = []
         for target, facts in log:
             hit = [c for c in self.carried if self.aliases.may_be_one(c.entered, target, facts)]
-            found += [(one, facts) for one in hit]
+            found += hit
             if not hit and not is_made_in(target, self.nested):
-                found.append((target, facts))
+                found.append(target)
         return found
 
-    def _seen_at_first(self, target: Any, facts: Facts, reach: Reach) -> str:
+    def _seen_at_first(self, target: Any, reach: Reach) -> str:
         """Another name for a tensor that the first iteration writes, as text, or ""."""
         aliases = self.aliases
         if isinstance(target, Tensor):
@@ -159,7 +159,7 @@ class LoopAliases:
             waiting += more
         return found
 
-    def _seen_later(self, target: Any, facts: Facts, reach: Reach) -> str:
+    def _seen_later(self, target: Any, reach: Reach) -> str:
         """Another name for a tensor that a later iteration writes, as text, or ""."""
         aliases = self.aliases
         if isinstance(target, Tensor):
