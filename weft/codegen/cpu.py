@@ -10,6 +10,7 @@ from weft.codegen.loops.reduce import JOINS
 from weft.codegen.machine import Machine
 from weft.codegen.pooled import pools
 from weft.codegen.products import packs
+from weft.codegen.sizes import RunSizes
 from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
@@ -30,6 +31,8 @@ class CpuTarget(Target):
     def __init__(self, machine: Machine, padding: int = 0) -> None:
         self.machine = machine
         self.padding = padding
+        #: The sizes of the run, of the program that is being made.
+        self.sizes: RunSizes | None = None
 
     def emits(self, node: Node) -> bool:
         if not _has_elements(node):
@@ -69,7 +72,7 @@ class CpuTarget(Target):
         return pools(self.machine, product, node)
 
     def rows(self, node: Node) -> RowScan | None:
-        return in_rows(node, self, self.machine)
+        return in_rows(node, self, self.machine, None if self.sizes is None else self.sizes.let)
 
 
 def _has_elements(node: Node) -> bool:

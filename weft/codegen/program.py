@@ -60,6 +60,7 @@ class CpuEmitter(Emitter):
         self.timing = None if clock is None else Timing(module, clock)
         self.checking = Checking(module) if isinstance(module, CheckedModule) else None
         self.target = CpuTarget(module.machine, 0 if self.checking is None else REDZONE)
+        self.target.sizes = module.sizes
         self.constants: list[Literal] = []
         self.number_of: dict[str, int] = {}  # of a constant among them, by its digest
         self.calls: list[Node] = []

@@ -16,9 +16,11 @@ from __future__ import annotations
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim
 
-__all__ = ["GENERATED", "RunSizes"]
+__all__ = ["CALLED", "GENERATED", "RunSizes"]
 
-#: How the names begin that the planner and `let` make.
+#: What expressions may call.
+CALLED = ("max", "min", "next", "range")
+#: How the names begin that the planner and `let` make, and variables of expressions.
 GENERATED = ("at_", "arena_", "let_")
 
 

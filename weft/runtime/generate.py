@@ -11,7 +11,7 @@ from weft.codegen.checks.module import CheckedModule
 from weft.codegen.contract import NotNative
 from weft.codegen.machine import host
 from weft.codegen.program import CpuEmitter
-from weft.codegen.sizes import GENERATED
+from weft.codegen.sizes import CALLED, GENERATED
 from weft.codegen.text import Module
 from weft.ir.concrete import bounds_of, names_of_inputs
 from weft.ir.graph import Graph, Value
@@ -41,7 +41,10 @@ def generated(
     emitter = CpuEmitter(module or (CheckedModule if check else Module)(host()), clock=clock)
     names = names_of_inputs(whole)
     emitter.module.varies = bool(names)
-    if any(name.startswith(GENERATED) or name in ("max", "min") for name in names):
+    if any(
+        name.startswith(GENERATED) or name in CALLED
+        for name in names
+    ):
         raise NotNative(f"a size has a name like those of generated sizes: {', '.join(names)}")
     plan = plan_program(whole, emitter)
     if check or verifies_plans():

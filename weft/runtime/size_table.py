@@ -22,7 +22,7 @@ from weft.schedule.memory import Buffers, planned
 __all__ = ["FilledTable", "SizeTable", "recipe"]
 
 #: What an expression may call.
-_FUNCTIONS = {"max": max, "min": min, "__builtins__": {}}
+_FUNCTIONS = {"max": max, "min": min, "next": next, "range": range, "__builtins__": {}}
 
 
 def recipe(

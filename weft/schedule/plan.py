@@ -322,7 +322,7 @@ def described(plan: GraphPlan) -> list[str]:
         ops = " ".join(node.op.name for node in step.group.in_order())
         made = ", ".join(f"{value.type} {_where(plan, value)}" for value in step.outputs)
         more = f", {step.room} bytes of its own" if step.room else ""
-        more += f", in {step.parts} parts" if step.parts > 1 else ""
+        more += f", in {step.parts} parts" if step.parts != 1 else ""
         lines.append(f"{step.kind}: {ops} → {made}{more}")
         for nested in step.nested:
             lines += [f"  {nested.name}", *[f"    {line}" for line in described(nested)]]

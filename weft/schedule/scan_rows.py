@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.dims import has_dims
+from weft.base.errors import ShapeError
 from weft.ir.failing import DOES_MORE
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Op
@@ -41,17 +42,24 @@ MOST_PARTS = 16
 @dataclass(frozen=True, slots=True)
 class RowScan:
     """parts   the number of parts, which have equal sizes
+    size    the rows of a part
     body    the body of the loop for the rows of one part
     rows    for each operand, then each result, of the scan: whether it is split into parts
     """
 
     parts: int
+    size: int
     body: Graph
     rows: list[bool]
 
 
-def row_scan(node: Node) -> RowScan | None:
-    """How a scan is split into parts; None if its rows are not independent."""
+#: Gives the value of a Python expression over sizes of the run a name: `RunSizes.let`.
+Let = Callable[[str], int]
+
+
+def row_scan(node: Node, let: Let | None = None) -> RowScan | None:
+    """How a scan is split into parts; None if its rows are not independent. With `let`, each run
+    may decide how many rows there are."""
     body = node.graphs[0]
     changing = body.inputs[node.attrs["consts"] :]
     kinds = [value.type for value in (*changing, *body.outputs)]
@@ -59,16 +67,32 @@ def row_scan(node: Node) -> RowScan | None:
     if len(sizes) != 1 or None in sizes:
         return None
     count = sizes.pop() or 0
-    if has_dims((count,)):  # parts of a known size would not be equal
-        return None
-    size = _part_size(count)
-    if not size:
-        return None
+    if has_dims((count,)):
+        if let is None:
+            return None
+        size = let(_part_size_of(count))
+        parts = let(f"({count}) // {size}")
+    else:
+        size = _part_size(count)
+        if not size:
+            return None
+        parts = count // size
     cut = _Cut(body, count, size, set(changing))
-    if not cut.runs():
+    try:
+        if not cut.runs():
+            return None
+    except ShapeError:  # what the size of a part does not tell
         return None
     rows = [value in cut.rows for value in body.inputs]
-    return RowScan(count // size, cut.graph, rows + [True] * len(node.outputs))
+    return RowScan(parts, size, cut.graph, rows + [True] * len(node.outputs))
+
+
+def _part_size_of(count: int) -> str:
+    """`_part_size` of a count of the run, as an expression; all rows, if there is no way."""
+    least = f"max({LEAST_ROWS}, -(-({count}) // {MOST_PARTS}))"
+    # No size has a name like this variable.
+    some = f"(let_n for let_n in range({least}, ({count}) // 2 + 1) if ({count}) % let_n == 0)"
+    return f"next({some}, {count})"
 
 
 def _part_size(count: int) -> int:

@@ -34,7 +34,7 @@ def scheduled(code: GraphPlan, prefix: str = "", whole: Graph | None = None) -> 
     for place, step in enumerate(code.steps):
         first = len(graph.nodes)
         for at, inner in enumerate(step.nested):
-            body = step.nodes[0].graphs[at] if step.parts > 1 else None
+            body = step.nodes[0].graphs[at] if step.parts != 1 else None
             made = scheduled(inner, f"{prefix}{place}.{at}.", body)
             nested.setdefault(step.nodes[0], []).append(made)
         for node in step.nodes:

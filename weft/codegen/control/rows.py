@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.base.dims import typical
+from weft.base.dims import has_dims, typical
 from weft.codegen.cancel import return_if_cancelled
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.stacks import size_of_type
@@ -15,7 +15,7 @@ from weft.ir.graph import Graph, Node
 from weft.ir.op import Trait
 from weft.ops.cards import SCAN
 from weft.schedule.nodes import is_view
-from weft.schedule.scan_rows import RowScan, row_scan
+from weft.schedule.scan_rows import Let, RowScan, row_scan
 from weft.schedule.target import Target
 
 __all__ = ["emit_rows", "in_rows"]
@@ -27,8 +27,9 @@ FLOPS_PER_CYCLE = 20.0
 CYCLES_PER_ELEMENT = 0.75  # of one elementwise op, roughly: some take ten times as long as others
 
 
-def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
-    """How a scan is cut into parts for threads, if that is allowed and pays."""
+def in_rows(node: Node, target: Target, machine: Machine, let: Let | None = None) -> RowScan | None:
+    """How a scan is cut into parts for threads, if that is allowed and pays. For `let` see
+    `row_scan`."""
     if node.op is not SCAN or not all(_is_generated(n, target) for n in node.graphs[0].nodes):
         return None
     constants = node.inputs[: node.attrs["consts"]]
@@ -38,7 +39,7 @@ def in_rows(node: Node, target: Target, machine: Machine) -> RowScan | None:
     once = _nanoseconds(node.graphs[0], machine)
     if once > MOST or once * typical(node.attrs["length"]) < LEAST:
         return None
-    return row_scan(node)
+    return row_scan(node, let)
 
 
 def _is_generated(node: Node, target: Target) -> bool:
@@ -83,7 +84,12 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
             once = size_of_type(value.type)
             if place >= node.attrs["consts"] and not _is_carried(node, place):
                 once //= node.attrs["length"]
-            start = start.bytes(part.index("%part") * (once // cut.parts))
+            each = once // (cut.parts * cut.size) * cut.size
+            if has_dims((cut.size,)):  # the rows of the run are not known as a product
+                shape = value.tensor_type.shape
+                rows = shape[0 if _is_carried(node, place) or place < node.attrs["consts"] else 1]
+                each = once // rows * cut.size
+            start = start.bytes(part.index("%part") * each)
         addresses.append(start)
     arena = argument(part, len(values)).bytes(part.index("%part") * room)
     count = len(node.inputs)
@@ -96,8 +102,12 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
     with each_item(f) as item:
         _check(f)(f(f"call i32 @{name}.part(ptr %args, i64 {item}, ptr {run})"))
     f.do("ret i32 0")
-    cost = _nanoseconds(cut.body, module.machine) * typical(node.attrs["length"])
-    return Kernel(name, cut.parts, cost, room * cut.parts, stops=True)
+    once, length = _nanoseconds(cut.body, module.machine), node.attrs["length"]
+    work = 0
+    if has_dims((cut.parts, length)):
+        work = cut.parts * cut.size * length * max(1, round(1000 * once / typical(cut.size)))
+    cost = once * typical(length)
+    return Kernel(name, cut.parts, cost, room * cut.parts, stops=True, work=work)
 
 
 def _is_carried(node: Node, place: int) -> bool:

@@ -117,7 +117,9 @@ def _rows(m: int, counts: tuple[int, ...], vectors: int, machine: Machine, sizes
         cycles = max(rows * vectors * machine.multiply_cycles, (rows + vectors) / 2, 4.0)
         costs[rows] = round(cycles * (1 + 0.3 / rows + 0.1 / vectors), 2)
     pairs = tuple(costs.items())
-    best = f"min([(-(-({m}) // q) * c, -q) for q, c in {pairs} if q <= {m}])[1]"
+    # Names of sizes do not begin like these.
+    each = f"(-(-({m}) // let_rows) * let_cost, -let_rows)"
+    best = f"min([{each} for let_rows, let_cost in {pairs} if let_rows <= {m}])[1]"
     return sizes.let(f"{counts[-1]} if {m} > {4 * counts[-1]} else -{best}", high=counts[-1])
 
 
