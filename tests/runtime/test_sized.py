@@ -227,6 +227,19 @@ def test_names_that_generated_names_could_meet() -> None:
         assert program([weft.ones(3)])[0].tolist() == [4.0, 4.0, 4.0]
 
 
+@pytest.mark.parametrize("name", ["q", "c", "n", "rows", "r"])
+def test_names_that_variables_of_expressions_could_meet(name: str) -> None:
+    graph = weft.make_graph(lambda x, w: x @ w, weft.spec((name, 32)), weft.spec((32, 48)))
+    program = native(graph)
+    assert isinstance(program, SizedProgram)
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((32, 48)).astype(np.float32)
+    for rows in (3, 1, 9, 30, 200):
+        x = rng.standard_normal((rows, 32)).astype(np.float32)
+        made = program([weft.asarray(x), weft.asarray(w)])[0].numpy()
+        np.testing.assert_allclose(made, x @ w, rtol=1e-4, atol=1e-4)
+
+
 def test_a_second_process_generates_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("WEFT_CACHE", "1")

@@ -14,8 +14,8 @@ import weft.nn.functional as F
 __all__ = ["CASES", "SIZES", "SizedCase", "inputs_of", "specs_of"]
 
 #: The size B of the runs, in this order; T goes along with it.
-SIZES = (2, 1, 7, 0, 64, 1000)
-_T = {0: 3, 1: 1, 2: 9, 7: 2, 33: 17, 64: 16, 1000: 33}
+SIZES = (2, 1, 7, 0, 64, 12, 1000)
+_T = {0: 3, 1: 1, 2: 9, 7: 2, 12: 11, 33: 17, 64: 16, 1000: 33}
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,11 @@ PRODUCTS = {
         rtol=3e-4,
     ),
     "columns of a product": SizedCase(lambda x, w: x @ w, [(20, 32), (32, "B")]),
+    "short transposed terms": SizedCase(
+        lambda x, w: weft.astype(x, weft.float64) @ weft.astype(w, weft.float64).T,
+        [(3, "B"), (5, "B")],
+        rtol=1e-6,
+    ),
     "rows and columns": SizedCase(lambda x, w: x @ w.T, [("B", 32), ("T", 32)]),
     "all sizes": SizedCase(lambda x, w: x @ w, [("B", "T"), ("T", "B")], rtol=1e-4),
     "stacks": SizedCase(lambda x, w: x @ w, [("B", 20, 32), ("B", 32, 48)]),
@@ -243,6 +248,16 @@ def _recurrent(x: Any, w: Any) -> Any:
     return weft.scan(step, weft.zeros((x.shape[1], 8)), x)
 
 
+def _long_recurrent(x: Any, w: Any) -> Any:
+    """Long enough for parts of the rows, which threads take."""
+
+    def step(h: Any, row: Any) -> Any:
+        h = weft.tanh(row + h @ w * 0.1)
+        return h, h.sum(axis=1)
+
+    return weft.scan(step, weft.zeros((x.shape[1], 32)), x)
+
+
 def _backwards(x: Any) -> Any:
     return weft.scan(lambda c, row: (c + row, c), weft.zeros(3), x, reverse=True)
 
@@ -275,6 +290,10 @@ CONTROL = {
     "a scan over B": SizedCase(_scanned, [("B", 3), (3, 5)], rtol=1e-4),
     "a recurrent net": SizedCase(_recurrent, [("T", "B", 8), (8, 8)], rtol=1e-4),
     "a scan backwards": SizedCase(_backwards, [("B", 3)], rtol=1e-4),
+    "a recurrent net of many rows": SizedCase(
+        _long_recurrent, [(40, "B", 32), (32, 32)], rtol=1e-4
+    ),
+    "many rows and steps": SizedCase(_long_recurrent, [("T", "B", 32), (32, 32)], rtol=1e-4),
     "gradient of a recurrent net": SizedCase(
         _recurrent_gradient, [("T", "B", 8), (8, 8)], rtol=3e-4
     ),

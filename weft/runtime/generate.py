@@ -41,10 +41,7 @@ def generated(
     emitter = CpuEmitter(module or (CheckedModule if check else Module)(host()), clock=clock)
     names = names_of_inputs(whole)
     emitter.module.varies = bool(names)
-    if any(
-        name.startswith(GENERATED) or name in CALLED
-        for name in names
-    ):
+    if any(name.startswith(GENERATED) or name in CALLED for name in names):
         raise NotNative(f"a size has a name like those of generated sizes: {', '.join(names)}")
     plan = plan_program(whole, emitter)
     if check or verifies_plans():

@@ -77,7 +77,12 @@ class SizeTable:
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Whether no tensor of the graph is empty for these sizes."""
-        return bool(eval(self._filled, {**_FUNCTIONS, **sizes}))
+        if any(size < 1 for size in sizes.values()):
+            return False
+        try:
+            return bool(eval(self._filled, self._values(sizes)))
+        except ZeroDivisionError:  # a size that others are divided by is 0
+            return False
 
     def filled(self, sizes: Mapping[str, int]) -> FilledTable:
         """The table for these sizes."""
@@ -86,13 +91,18 @@ class SizeTable:
 
     def known(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """The values of all names that expressions use."""
-        known: dict[str, Any] = {**_FUNCTIONS, **sizes}
-        for name, code in self._named:
-            known[name] = eval(code, known)
+        known = self._values(sizes)
         for peak, alignment, names, code, born, dies in self._graphs:
             made = planned(dict(zip(names, eval(code, known), strict=True)), born, dies, alignment)
             known |= made.offsets
             known[peak] = made.peak
+        return known
+
+    def _values(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The values of names that do not depend on places in memory."""
+        known: dict[str, Any] = {**_FUNCTIONS, **sizes}
+        for name, code in self._named:
+            known[name] = eval(code, known)
         return known
 
 

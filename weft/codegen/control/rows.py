@@ -102,11 +102,11 @@ def emit_rows(module: Module, name: str, node: Node, cut: RowScan, body: str, in
     with each_item(f) as item:
         _check(f)(f(f"call i32 @{name}.part(ptr %args, i64 {item}, ptr {run})"))
     f.do("ret i32 0")
-    once, length = _nanoseconds(cut.body, module.machine), node.attrs["length"]
+    pace, length = _nanoseconds(cut.body, module.machine), node.attrs["length"]
     work = 0
     if has_dims((cut.parts, length)):
-        work = cut.parts * cut.size * length * max(1, round(1000 * once / typical(cut.size)))
-    cost = once * typical(length)
+        work = cut.parts * cut.size * length * max(1, round(1000 * pace / typical(cut.size)))
+    cost = pace * typical(length)
     return Kernel(name, cut.parts, cost, room * cut.parts, stops=True, work=work)
 
 

@@ -11,7 +11,7 @@ from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
 from weft.codegen.index import Index, Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
-from weft.codegen.matmul.pack import copy, panel, transpose
+from weft.codegen.matmul.pack import block_side, copy, panel, transpose
 from weft.codegen.matmul.plan import FEW, Blocks, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.sized import Variant
@@ -485,9 +485,10 @@ class _Writer:
     def _transpose(self, src: Ptr, dst: Ptr, step: int, cols: Size, count: Size) -> None:
         """Transpose a panel of as many terms as only the run knows."""
         f, number = self.f, self.number
-        many = f(f"icmp sge i64 {f.size(count)}, {self.lanes}")
+        side = block_side(f.module, number)
+        many = f(f"icmp sge i64 {f.size(count)}, {side}")
         with f.when(many):
-            name = transpose(f.module, number, self.lanes)
+            name = transpose(f.module, number, side)
             self._call(name, src, self.b_step, dst, step, cols, count)
         with f.when(f(f"xor i1 {many}, true")):
             self._call(transpose(f.module, number, 1), src, self.b_step, dst, step, cols, count)

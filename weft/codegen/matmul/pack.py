@@ -12,7 +12,7 @@ from weft.codegen.matmul.numbers import Number
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["copy", "fold", "panel", "transpose", "transpose_block"]
+__all__ = ["block_side", "copy", "fold", "panel", "transpose", "transpose_block"]
 
 _PARAMS = [
     ("ptr noalias", "src"),
@@ -77,8 +77,7 @@ def transpose(module: Module, number: Number, columns: int) -> str:
     rows are padded with their last element.
     """
     lanes = module.machine.lanes(number.width)
-    # Blocks of 32 bytes: wider ones are no faster, and take LLVM three times as long.
-    side = min(lanes, 32 // number.width)
+    side = block_side(module, number)
     short = columns < side
     name = f"transpose.{number}.{'short' if short else 'long'}"
 
@@ -106,6 +105,12 @@ def transpose(module: Module, number: Number, columns: int) -> str:
         f.do("ret void")
 
     return module.once(name, make)
+
+
+def block_side(module: Module, number: Number) -> int:
+    """Rows and columns of a block that is transposed at once: 32 bytes. Wider ones are no faster,
+    and take LLVM three times as long."""
+    return min(module.machine.lanes(number.width), 32 // number.width)
 
 
 def transpose_block(
