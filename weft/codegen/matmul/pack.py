@@ -110,7 +110,8 @@ def transpose(module: Module, number: Number, columns: int) -> str:
 def block_side(module: Module, number: Number) -> int:
     """Rows and columns of a block that is transposed at once: 32 bytes. Wider ones are no faster,
     and take LLVM three times as long."""
-    return min(module.machine.lanes(number.width), 32 // number.width)
+    lanes: int = module.machine.lanes(number.width)
+    return min(lanes, 32 // number.width)
 
 
 def transpose_block(
