@@ -89,6 +89,36 @@ def recurrent(x: Any, w: Any) -> Any:
     return weft.scan(step, weft.zeros((x.shape[1], 64)), x)[1]
 
 
+def causal_gradients(*given: Any) -> Any:
+    def loss(*given: Any) -> Any:
+        return (F.scaled_dot_product_attention(*given, is_causal=True) ** 2).sum()
+
+    return weft.grad(loss, argnums=(0, 1, 2))(*given)
+
+
+CONVOLUTIONS: list[Shape] = [(16, 1, 3, 3), (16,), (32, 16, 3, 3), (32,), (32 * 49, 10), (10,)]
+
+
+def convolution_gradients(x: Any, w: Any) -> Any:
+    def loss(x: Any, w: Any) -> Any:
+        return (F.conv2d(x, w, padding=1) ** 2).sum()
+
+    return weft.grad(loss, argnums=(0, 1))(x, w)
+
+
+def convolutional_step(x: Any, t: Any, *weights: Any) -> Any:
+    """Two convolutions, each with a pooling, and classes: the loss and new weights."""
+    target = weft.astype(weft.abs(t) * 99, weft.int64) % 10
+
+    def loss(p: Any) -> Any:
+        y = F.max_pool2d(F.relu(F.conv2d(x, p[0], p[1], padding=1)), 2)
+        y = F.max_pool2d(F.relu(F.conv2d(y, p[2], p[3], padding=1)), 2)
+        return F.cross_entropy(y.reshape((x.shape[0], -1)) @ p[4] + p[5], target)
+
+    found, gradients = weft.value_and_grad(loss)(list(weights))
+    return found, *(w - 0.01 * g for w, g in zip(weights, gradients, strict=True))
+
+
 ROWS: dict[str, tuple[Callable[..., Any], Sequence[Shape]]] = {
     "elementwise": (lambda x: weft.tanh(x) * 2 + x, [("B", "T", 64)]),
     "sum of rows": (lambda x: x.sum(axis=-1), [("B", "T", 64)]),
@@ -107,6 +137,17 @@ ROWS: dict[str, tuple[Callable[..., Any], Sequence[Shape]]] = {
         [(50, 64), ("B", "T")],
     ),
     "recurrent net": (recurrent, [("T", "B", 64), (64, 64)]),
+    "attention": (F.scaled_dot_product_attention, [("B", 4, "T", 16)] * 3),
+    "causal attention's gradients": (causal_gradients, [("B", 4, "T", 16)] * 3),
+    "running sum": (lambda x: weft.cumulative_sum(x, axis=1), [("B", "T", 64)]),
+    "sort": (lambda x: weft.sort(x, axis=-1), [("B", 16, "T")]),
+    "largest four": (lambda x: weft.topk(x, 4, axis=0), [(64, "B", "T")]),
+    "argmax": (lambda x: weft.argmax(x, axis=-1), [("B", 64, "T")]),
+    "convolution's gradients": (convolution_gradients, [("B", 8, 16, 16), (16, 8, 3, 3)]),
+    "a step of a convolutional net": (
+        convolutional_step,
+        [("B", 1, 28, 28), ("B",), *CONVOLUTIONS],
+    ),
     "encoder layer": (lambda x, *w: encoder(dict(zip(WEIGHTS, w, strict=True)), x),
                       [("B", "T", WIDE), *WEIGHTS.values()]),
     "its Adam step": (adam_step, [("B", "T", WIDE)] * 2 + [*WEIGHTS.values()] * 3),

@@ -36,14 +36,19 @@ def test_as_the_interpreter(name: str, check: bool) -> None:
     assert not program.native.calls
     if name in ATTENTION:
         assert any("attention" in kernel for kernel in program.native.kernels)
+    ran = 0
     for seed, n in enumerate(SIZES if not check else (7, 1, 33)):
         inputs = inputs_of(case, n, seed)
+        for state in graph.inputs[len(inputs) :]:  # of a generator
+            assert state.tensor_type.shape == (2,)
+            inputs.append(weft.asarray(np.array([7, seed], np.uint64)))
         try:
             wanted = interpret(graph, list(inputs), bind)
         except weft.errors.WeftError as error:
             with pytest.raises(type(error)):
                 program(list(inputs))
             continue
+        ran += 1
         for got, want in zip(program(list(inputs)), wanted, strict=True):
             assert got.type == want.type
             if case.exact:
@@ -51,6 +56,7 @@ def test_as_the_interpreter(name: str, check: bool) -> None:
             else:
                 a, b = (x.numpy().astype(np.float64) for x in (got, want))
                 np.testing.assert_allclose(a, b, rtol=case.rtol, atol=case.rtol * _scale(b))
+    assert ran > 1
 
 
 def _scale(array: Any) -> float:

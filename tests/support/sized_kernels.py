@@ -258,7 +258,8 @@ ORDERED = {
 
 
 def _drawn(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Two draws of a generator that a graph sets itself: the second one depends on the first."""
+    """Two draws of a generator, whose state is an input of the graph: the second one depends on
+    the first."""
 
     def made(x: Any) -> Any:
         state = weft.Generator(7)
@@ -354,4 +355,42 @@ CONVOLUTIONS = {
         _cnn, [("B", 3, 12, 12), (8, 3, 3, 3), (8,), (2, 8, 3, 3), ("B",)], rtol=2e-3
     ),
 }
-KERNEL_CASES = {**ATTENTION, **INDEXING, **ORDERED, **DRAWS, **CONVOLUTIONS}
+
+
+def _scattered(how: str) -> Callable[..., Any]:
+    """Numbers of rows joined into 9 others, in the order that an index gives."""
+
+    def made(x: Any, y: Any) -> Any:
+        places = _whole(y, 9)[:, None] + weft.zeros((1, 3), dtype=weft.int64)
+        return weft.scatter_reduce(weft.ones((9, 3)), 0, places, x, how)
+
+    return made
+
+
+def _tangent(x: Any, v: Any) -> Any:
+    """The derivative of pooling in a direction."""
+    return weft.jvp(lambda x: F.max_pool2d(x, 2), (x,), (v,))[1]
+
+
+REST = {
+    "scattered sums": SizedCase(_scattered("sum"), [("B", 3), ("B",)], rtol=1e-4),
+    "scattered products": SizedCase(_scattered("prod"), [("B", 3), ("B",)], rtol=1e-4),
+    "scattered maxima": SizedCase(_scattered("amax"), [("B", 3), ("B",)], exact=True),
+    "scattered minima": SizedCase(_scattered("amin"), [("B", 3), ("B",)], exact=True),
+    "added rows": SizedCase(
+        lambda x, i: weft.index_add(x, 0, _whole(i, x.shape[0]), weft.ones((i.shape[0], 3))),
+        [("B", 3), ("T",)],
+    ),
+    "where windows are largest": SizedCase(
+        lambda x: F.max_pool2d_with_indices(x, 2)[1], [("B", 3, 8, 8)], exact=True
+    ),
+    "pooling in a direction": SizedCase(_tangent, [("B", 3, 8, 8)] * 2, exact=True),
+    "one of classes": SizedCase(lambda x: F.one_hot(_whole(x, 7), 7), [("B", 3)], exact=True),
+    "weighted choices": SizedCase(
+        _drawn(lambda x, g: weft.multinomial(weft.abs(x) + 1, 3, generator=g)),
+        [("B", 6)],
+        exact=True,
+    ),
+    "the parts below": SizedCase(lambda x: weft.tril(x, k=1), [("B", "T")], exact=True),
+}
+KERNEL_CASES = {**ATTENTION, **INDEXING, **ORDERED, **DRAWS, **CONVOLUTIONS, **REST}

@@ -6,15 +6,14 @@ It compares keys (see `weft.codegen.sorting.keys`), in which the wanted value is
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from weft.base.dims import has_dims
 from weft.base.dtypes import DType, int32, int64
 from weft.codegen.cancel import cancellable_loop
-from weft.codegen.index import Ptr, Size
+from weft.codegen.index import Ptr, minimum
 from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.scalar.forms import memory_type, splat, store
+from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.scalar.vec import Vec
 from weft.codegen.sorting.keys import has_keys, load_key
 from weft.codegen.sorting.layout import Axis, axis_of, column_items, columns, counts_in_32_bits
@@ -39,6 +38,8 @@ def _position(module: Module, name: str, node: Node, *, smallest: bool) -> list[
         return None
     values = _Values(x.dtype, smallest)
     emit = _along_rows if axis.inner == 1 else _along_columns
+    if axis.inner == 1 and has_dims((axis.length,)):
+        emit = _along_any_rows
     return [emit(module, name, axis, values)]
 
 
@@ -83,8 +84,7 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
     kind = values.kind
     lanes = module.machine.lanes(8 if kind == "i64" else 4)
     whole = axis.length // lanes * lanes
-    varies = has_dims((axis.length,))
-    by_lanes = varies or whole > lanes
+    by_lanes = whole > lanes
     f = module.function(name, "i32", PARAMS)
     source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
     per_element = 3.0 / lanes if by_lanes else 1.5
@@ -93,23 +93,17 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
     best_room, at_room = f.var(kind), f.var("i64")
     with each_item(f) as row:
         start = axis.row_start(row)
-        seen: Size = 1
-        if varies or not by_lanes:
-            best_room.store(values.load(f, source + start, 1).name)
-            at_room.store("0")
         if by_lanes:
-            seen = whole
-            with f.when(f(f"icmp sgt i64 {f.size(whole)}, {lanes}")) if varies else nullcontext():
-                side = _Lanes(f, kind, lanes)
-                side.begin(values.load(f, source + start, lanes))
-                with cancellable_loop(f, run, lanes, whole, lanes, each=3.0) as i:
-                    side.see(values.load(f, source + start + i, lanes))
-                best, at = _first_of(f, side)
-                best_room.store(best.name)
-                at_room.store(at)
-        if varies:
-            seen = module.sizes.let(f"{whole} if {whole} > {lanes} else 1")
-        with f.loop(seen, axis.length) as i:
+            side = _Lanes(f, kind, lanes)
+            side.begin(values.load(f, source + start, lanes))
+            with cancellable_loop(f, run, lanes, whole, lanes, each=3.0) as i:
+                side.see(values.load(f, source + start + i, lanes))
+            best, at = _first_of(f, side)
+        else:
+            best, at = values.load(f, source + start, 1), "0"
+        best_room.store(best.name)
+        at_room.store(at)
+        with f.loop(whole if by_lanes else 1, axis.length) as i:
             key = values.load(f, source + start + i, 1)
             old = Vec(f, kind, 1, best_room.load())
             better = key > old
@@ -117,6 +111,40 @@ def _along_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kerne
             at = f(f"select i1 {better}, i64 {i}, i64 {at_room.load_index()}")
             at_room.store(at)
         f.do(f"store i64 {at_room.load_index()}, ptr {out + row}, align 8")
+    f.do("ret i32 0")
+    return cost.kernel(name, axis.outer, stops=run is not None)
+
+
+def _along_any_rows(module: Module, name: str, axis: Axis, values: _Values) -> Kernel:
+    """Rows whose length only the run knows: whole vectors, and one of what is left."""
+    kind = values.kind
+    lanes = module.machine.lanes(8 if kind == "i64" else 4)
+    length = axis.length
+    f = module.function(name, "i32", PARAMS)
+    source, out = argument(f, 0, memory_type(values.dtype)), argument(f, 1, "i64")
+    cost = item_cost(5, (3.0 / lanes, length))
+    run = cost.run(f, 3)
+    whole, count = f.size(length // lanes * lanes), f.size(length)
+    first = first_lanes(f, lanes, minimum(count, lanes))
+    rest = first_lanes(f, lanes, count - whole)
+    more = f(f"icmp slt i64 {whole}, {count}")
+    more = f(f"and i1 {more}, {f(f'icmp ne i64 {whole}, 0')}")
+    lowest = Vec(f, kind, lanes, f"splat ({kind} {-(1 << (8 * (8 if kind == 'i64' else 4) - 1))})")
+    side = _Lanes(f, kind, lanes)
+
+    def some(at: Ptr, mask: str) -> Vec:
+        """Keys, the lowest of all in lanes beyond the end: these are never the first of equals."""
+        return Vec(f, "i1", lanes, mask).pick(values.load(f, at, lanes, mask), lowest)
+
+    with each_item(f) as row:
+        start = source + axis.row_start(row)
+        side.begin(some(start, first))
+        with cancellable_loop(f, run, lanes, length // lanes * lanes, lanes, each=3.0) as i:
+            side.see(values.load(f, start + i, lanes))
+        with f.when(more):
+            side.see(some(start + whole, rest))
+        _, at = _first_of(f, side)
+        f.do(f"store i64 {at}, ptr {out + row}, align 8")
     f.do("ret i32 0")
     return cost.kernel(name, axis.outer, stops=run is not None)
 
