@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from weft.base.dim_algebra import Dim
 from weft.base.dims import has_dims
 from weft.codegen.contract import RUN
 from weft.codegen.index import Index, Ptr, Size, minimum
@@ -110,7 +111,7 @@ def _polling_loop(
 ) -> Iterator[Index]:
     by = step * max(1, min(ROUNDS, int(EVERY / each)))
     with f.loop(start, stop, by) as first:
-        if has_dims((stop,)):  # in most runs the loop is short: it does not poll then
+        if stop.__class__ is Dim:  # in most runs the loop is short: it does not poll then
             with f.when(f(f"icmp ne i64 {first}, {f.size(start)}")):
                 return_if_cancelled(f, run, result)
         else:
