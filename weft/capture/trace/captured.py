@@ -49,12 +49,14 @@ from weft.capture.trace.path_results import Prepare as Prepare
 from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.repeated import MANY, Cause, cause_of, cause_of_answer, said
+from weft.capture.trace.second_sight import SecondSight, is_about_structure
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
 from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan
 from weft.capture.trace.tree import insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
 from weft.capture.watch.follow import FOLLOW
 from weft.capture.watch.follow import policy as follow_policy
+from weft.capture.watch.guards import Guard
 from weft.capture.watch.origin import MISSING
 from weft.convert.convert import NoSource, Unconvertible, convert
 from weft.convert.kept import is_kept, name_of
@@ -77,12 +79,20 @@ class CaptureWarning(UserWarning):
 class _Miss:
     """A call that no recorded path fits: the segments it took, and why it stopped there."""
 
-    __slots__ = ("cause", "reason", "taken")
+    __slots__ = ("candidates", "cause", "reason", "taken", "waits")
 
-    def __init__(self, taken: list[Segment], reason: str, cause: Cause | None = None) -> None:
+    def __init__(
+        self,
+        taken: list[Segment],
+        reason: str = "",
+        cause: Cause | None = None,
+        candidates: Sequence[Segment] = (),
+    ) -> None:
         self.taken = taken
-        self.reason = reason
+        self.reason = reason  # "": it is not known yet why none of the candidates was usable
         self.cause = cause
+        self.candidates = candidates
+        self.waits = False  # is a structure not recorded, because it is seen for the first time?
 
 
 #: Returned by a replay that needs the lock: the path writes, and other threads may write, too.
@@ -140,6 +150,7 @@ class Captured(Inspectable, Generic[P, R]):
         self._defers_calls = True
         self._changing = ChangingNumbers()
         self._causes: list[Cause] = []  # of the recordings after the first
+        self._sight = SecondSight()
         self._latest: Segment | None = None  # the last segment that was run by its fast path
         self._hits = 0
         self._warned = False
@@ -181,7 +192,15 @@ class Captured(Inspectable, Generic[P, R]):
             result = self._played(args, kwargs)
         finally:
             end_call(outer)
-        return self.function(*args, **kwargs) if result.__class__ is _Miss else result
+        if result.__class__ is not _Miss:
+            return result
+        if not result.waits:
+            return self.function(*args, **kwargs)
+        start = time.perf_counter()
+        try:
+            return self.function(*args, **kwargs)
+        finally:
+            self._sight.seconds += time.perf_counter() - start
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a recording, perhaps a new one; a _Miss if none can be made."""
@@ -196,8 +215,24 @@ class Captured(Inspectable, Generic[P, R]):
                 self._hits += 1
                 return result
             if self._may_record():
-                result = self._record(args, kwargs, result)
+                result.waits = self._waits(args, kwargs, result)
+                if not result.waits:
+                    start, before = time.perf_counter(), self._sight.calls
+                    result = self._record(args, kwargs, result)
+                    if before:
+                        self._sight.recordings.append(time.perf_counter() - start)
         return result
+
+    def _waits(self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss) -> bool:
+        """Whether a structure is seen for the first time that may never come again."""
+        sight = self._sight
+        if not miss.taken and sight.waits(args, kwargs, tree=True):
+            return True
+        guard = None if miss.reason else self._why(miss, args, kwargs)
+        if guard is not None and is_about_structure(guard) and sight.is_unused(self._hits):
+            return sight.waits(args, kwargs, tree=False)
+        sight.recorded(guard, self._hits)
+        return False
 
     def _inside(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result for mapped arguments of `vmap`; MISSING if the function itself must run."""
@@ -259,7 +294,7 @@ class Captured(Inspectable, Generic[P, R]):
                 if given.__class__ is list:
                     break
             else:
-                return _Miss(taken, *self._why(candidates, args, kwargs))
+                return _Miss(taken, candidates=candidates)
             if not alone and self._writes:  # another thread has just recorded such a path
                 return _WRITES
             if segment.fast_path is not None:
@@ -517,17 +552,19 @@ class Captured(Inspectable, Generic[P, R]):
             self._told_of_budget = True
             warn_user(f"{self._name()}: {trouble}", CaptureWarning)
 
-    def _why(
-        self, candidates: Sequence[Segment], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[str, Cause | None]:
+    def _why(self, miss: _Miss, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
+        """Find out why no recording was usable: the guard of the last one that failed."""
+        candidates = miss.candidates
         if not candidates:
-            return "the first call", None
-        for segment in candidates:
+            miss.reason = "the first call"
+            return None
+        for segment in candidates[-MANY:]:
             self._changing.learn(segment.guards, args, kwargs)
         segment = candidates[-1]
         failed = segment.check(args, kwargs)
-        guard = segment.guards[failed]
-        return str(guard.found(args, kwargs)), cause_of(guard)
+        guard: Guard = segment.guards[failed]
+        miss.reason, miss.cause = str(guard.found(args, kwargs)), cause_of(guard)
+        return guard
 
     def is_kept(self) -> bool:
         """Whether the cache on disk has a capture of the function as it is now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
@@ -13,6 +14,7 @@ from weft.base.errors import CaptureError
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.path_results import Execute
 from weft.capture.trace.recompute_choice import split_of
+from weft.capture.trace.second_sight import SecondSight
 from weft.capture.trace.segments import Segment
 from weft.capture.trace.tree import describe
 from weft.capture.watch.follow import Wrapper
@@ -76,6 +78,7 @@ class Inspectable(Wrapper):
     policy: Policy
     _roots: list[Segment]
     _hits: int
+    _sight: SecondSight
 
     def _plain_function(self) -> FunctionType | None:
         """The function that is recorded first; for a module, the method that a call runs."""
@@ -100,6 +103,20 @@ class Inspectable(Wrapper):
             return ast.unparse(ast.fix_missing_locations(transformed(function)))
         except (NoSource, Unconvertible) as reason:
             raise CaptureError(f"{self._name()} cannot be converted: {reason}") from None
+
+    @property
+    def eager_calls(self) -> int:
+        """How many calls ran as plain Python because the structure of their arguments was new."""
+        return self._sight.calls
+
+    @contextlib.contextmanager
+    def recorded_at_first_sight(self) -> Iterator[None]:
+        """As a context: calls are recorded, also those with a structure that is new."""
+        before, self._sight.off = self._sight.off, True
+        try:
+            yield
+        finally:
+            self._sight.off = before
 
     def cache_info(self) -> CacheInfo:
         """The number of replayed calls and recordings, and the use of the cache."""

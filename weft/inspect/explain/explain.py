@@ -43,7 +43,7 @@ def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Rep
     """The report about a compiled or traced function: `compiled.explain(...)`."""
     inputs = Inputs()
     if args or kwargs or not traced.recordings:
-        with instrumented(inputs):
+        with instrumented(inputs), traced.recorded_at_first_sight():
             traced(*args, **kwargs)
     if not traced.recordings:
         raise CaptureError(
@@ -63,6 +63,7 @@ def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Rep
         capture_by="source" if traced.policy.records else "trace",
         recordings=captured.recordings(traced),
         calls=traced.cache_info(),
+        eager_calls=traced.eager_calls,
         capture=captured.captured(traced),
         guards=captured.guards(traced),
         state=captured.state(traced),

@@ -355,6 +355,7 @@ class Facts:
     capture_by: str
     recordings: list[RecordingTime]
     calls: CacheInfo
+    eager_calls: int
     capture: Capture
     guards: list[Guard]
     state: State

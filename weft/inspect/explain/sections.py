@@ -88,6 +88,11 @@ def _summary(facts: Facts) -> Section:
     lost = [row.outcome for row in facts.recordings if row.outcome.startswith("not kept")]
     lines += [Line([f"calls run as plain Python: {text}"]) for text in lost[:1]]
     total = sum(facts.compile.values())
+    if facts.eager_calls:
+        calls = plural(facts.eager_calls, "call")
+        lines.append(
+            Line([f"{calls} ran as plain Python: their arguments had a structure that was new"])
+        )
     lines.append(
         Line(
             [
