@@ -2,8 +2,8 @@
 
 A recording costs as much as a hundred eager calls, which pays only if it is used again: not with
 another structure in each call. A cheap key tells structures apart. A new one runs as plain Python.
-One that comes again is recorded if there was no other, if recordings took less than a quarter of the
-time of such calls so far, or when it has come `OFTEN` times. This holds for a function if
+One that comes again is recorded if there was no other, if recordings took less than a quarter of
+the time of such calls so far, or when it has come `OFTEN` times. This holds for a function if
 
 - an argument is a tree of objects (one holds others of its own class), from the first call on;
 - the last recordings were made because of a structure in the arguments, and none was used again.
