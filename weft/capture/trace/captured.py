@@ -150,6 +150,7 @@ class Captured(Inspectable, Generic[P, R]):
         self._defers_calls = True
         self._changing = ChangingNumbers()
         self._causes: list[Cause] = []  # of the recordings after the first
+        self._told = False
         self._sight = SecondSight()
         self._latest: Segment | None = None  # the last segment that was run by its fast path
         self._hits = 0
@@ -412,8 +413,10 @@ class Captured(Inspectable, Generic[P, R]):
         )
         if miss.cause is not None:
             self._causes.append(miss.cause)
-            if len(self._causes) == MANY:
-                warn_user(said(self._name(), self._causes, self._way()), CaptureWarning)
+            text = said(self._name(), self._causes, self._way()) if not self._told else ""
+            if text:
+                self._told = True
+                warn_user(text, CaptureWarning)
         if trouble:
             self._uncacheable += 1
             if self._uncacheable == 1:

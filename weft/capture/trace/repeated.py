@@ -10,7 +10,7 @@ from weft.capture.trace.segments import Question
 from weft.capture.watch.guards import Guard
 from weft.core.number import CLASSES
 
-#: After so many recordings because of guards, a warning names them.
+#: After so many recordings because of guards, a warning names them, if one failed most often.
 MANY = 8
 
 
@@ -58,8 +58,10 @@ def cause_of_answer(question: Question) -> Cause | None:
 
 
 def said(name: str, causes: Sequence[Cause | None], way: str) -> str:
-    """The warning after the recording number `MANY`."""
+    """The warning, as soon as `MANY` recordings were made and half of them for one cause."""
     counted = Counter(cause for cause in causes if cause is not None)
+    if len(causes) < MANY or counted.most_common(1)[0][1] * 2 < MANY:
+        return ""
     listed = "; ".join(
         f"{cause.text} ({count} times): {cause.advice}" for cause, count in counted.most_common(3)
     )
