@@ -260,3 +260,13 @@ def test_a_second_process_generates_nothing(monkeypatch: pytest.MonkeyPatch, tmp
     assert again.native.seconds["text"] == 0.0
     x = weft.asarray(np.arange(21, dtype=np.float32).reshape(3, 7))
     assert again([x])[0].tolist() == first([x])[0].tolist()
+
+
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64, weft.bfloat16])
+@pytest.mark.parametrize("product", [lambda x: x @ x.T, lambda x: x.T @ x], ids=["xxT", "xTx"])
+def test_products_of_any_number_of_terms(product: Any, dtype: Any) -> None:
+    program = native(weft.make_graph(product, weft.spec((3, "B"), dtype)))
+    assert isinstance(program, SizedProgram), program.why
+    for terms in range(35):  # between a block that is transposed and a vector, too
+        x = weft.asarray(np.random.default_rng(terms).integers(-3, 4, (3, terms))).astype(dtype)
+        np.testing.assert_array_equal(program([x])[0].numpy(), product(x).numpy())
