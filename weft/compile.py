@@ -43,7 +43,7 @@ def compile(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
-    dynamic: Dynamic = False,
+    dynamic: Dynamic = "auto",
 ) -> Captured[P, R]: ...
 
 
@@ -57,7 +57,7 @@ def compile(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
-    dynamic: Dynamic = False,
+    dynamic: Dynamic = "auto",
 ) -> Decorator: ...
 
 
@@ -70,7 +70,7 @@ def compile(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
-    dynamic: Dynamic = False,
+    dynamic: Dynamic = "auto",
 ) -> Any:
     """`function` as a graph, control flow and all: recorded when it is first called.
 
@@ -142,7 +142,7 @@ def trace(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
-    dynamic: Dynamic = False,
+    dynamic: Dynamic = "auto",
 ) -> Captured[P, R]: ...
 
 
@@ -154,7 +154,7 @@ def trace(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
-    dynamic: Dynamic = False,
+    dynamic: Dynamic = "auto",
 ) -> Decorator: ...
 
 
@@ -165,7 +165,7 @@ def trace(
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
-    dynamic: Dynamic = False,
+    dynamic: Dynamic = "auto",
 ) -> Any:
     """`function`, recorded when it is first called, and replayed as a graph afterwards.
 

@@ -67,7 +67,7 @@ class Policy:
     fallback: str = "error"
     limit: int = 64
     budget: float | None = None
-    dynamic: Any = False
+    dynamic: Any = "auto"
 
 
 class Inspectable(Wrapper):
