@@ -25,15 +25,17 @@ Shape = tuple[int, ...]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def dim(name: str, min: int = 0, max: int | None = None) -> Dim:
+def dim(name: str, min: int = 0, max: int | None = None, multiple_of: int = 1) -> Dim:
     """A dimension whose size is not known yet; it is at least `min` and at most `max`.
+
+    One that is a multiple of 8 is 8 times another: `8*T_by_8`.
 
     Dimensions with the same name are equal, even if their bounds differ. The bounds belong to the
     object: expressions made of it are simplified and compared with their help.
 
     >>> B = weft.dim("B", min=1)
-    >>> B * 4 // 2, B > 0
-    (2*B, True)
+    >>> B * 4 // 2, B > 0, weft.dim("T", multiple_of=8) % 4
+    (2*B, True, 0)
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise DTypeError(
@@ -44,6 +46,13 @@ def dim(name: str, min: int = 0, max: int | None = None) -> Dim:
     low, high = operator.index(min), None if max is None else operator.index(max)
     if low < 0 or (high is not None and high < low):
         raise RangeError(f"{name} cannot be from {low} to {high}", op="dim")
+    step = operator.index(multiple_of)
+    if step < 1:
+        raise RangeError(f"{name} cannot be a multiple of {step}", op="dim")
+    if step > 1:
+        low, high = -(-low // step), None if high is None else high // step
+        made: Any = of_atom(Atom("name", f"{name}_by_{step}", (), low, high)) * step
+        return made  # type: ignore[no-any-return]
     return of_atom(Atom("name", name, (), low, high))
 
 

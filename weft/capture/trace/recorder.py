@@ -319,12 +319,17 @@ class TraceRecorder(HistoryRecorder):
             return super().settle(node)
         settled: list[Tensor] = []
         for value in node.outputs:
-            if any(True for _ in dims_in(value.tensor_type.shape)):
+            if self._depends_on_data(value.tensor_type.shape):
                 shape = self._ask(value, "shape")
                 settled += self.emit(ASSUME_SHAPE, [value], {"shape": shape})
             else:
                 settled.append(symbolic(value, self))
         return tuple(settled)
+
+    def _depends_on_data(self, shape: Any) -> bool:
+        """Whether a shape has sizes that inputs do not tell."""
+        told = {} if self.sizes is None else self.sizes.asked.hints
+        return any(name not in told for size in dims_in(shape) for name in size.names)
 
     # --- the end ------------------------------------------------------------------------------
 

@@ -347,8 +347,11 @@ class RecordedSizes:
             why = self.plan.asked_at.get(name, "")
             if not isinstance(value, Dim) or name not in value.names:
                 found[name] = "", f"is {value}: {why}"
+        asked = self.asked.bounds()
         for name, (where, _) in found.items():
             low, high = self.plan.bounds_of(name)
+            more = asked.get(name, (0, None))
+            low, high = max(low, more[0]), more[1] if high is None else high
             if where and (low or high is not None):
                 text = f"from {low}" + ("" if high is None else f" to {high}")
                 found[name] = where, text
