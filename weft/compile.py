@@ -88,15 +88,16 @@ def compile(
     (tensor(1.4142135), tensor(9.), 1)
 
     capture     "source", or "trace": then it is `weft.trace`
-    backend     what runs the graph: "native", machine code made for it, or "interpret", its ops one
-                by one; else WEFT_BACKEND says it, and "native" is the default
-    fallback    what to do with calls of other people's code on tensors: "error", or "python", a
-                call back into Python
+    backend     "native": machine code, or "interpret": op by op; by default WEFT_BACKEND, else
+                "native"
+    fallback    what to do with calls of other libraries on tensors: "error", or "python", a call
+                back into Python
     limit       maximum recordings; after that, unmatched calls run eagerly, with a warning
     memory_budget   recompute as much in the backward as is needed to keep the peak of memory
-                below this part of what it is if all that the backward uses is saved; a warning
-                says how far it could get. A function that goes backward itself, such as a training
-                step, keeps it too, unless Python asks it for the value of a tensor
+                below this fraction of the peak with everything saved; if that is impossible, a
+                warning has the fraction that was reached. It also holds for a function that calls
+                backward itself, such as a training step, unless Python asks for the value of a
+                tensor
     check       whether machine code checks every load and store, poisons memory before each run and
                 says which kernel did wrong, several times slower; else WEFT_CHECK says it
     dynamic     which sizes are symbolic, so that one recording serves all: "auto", those in which a
