@@ -147,8 +147,7 @@ def ops(out: Path, workers: int, limit: int) -> None:
 
 def shard(number: int, workers: int, out: Path) -> None:
     """Every `workers`-th row, each result a line."""
-    import numpy as np
-    from cuda_samples import DRAWS, differences, draw
+    from cuda_samples import DRAWS, differences, same_draws
     from samples import ROWS
 
     cases: list[tuple[str, Any]] = [
@@ -168,8 +167,7 @@ def shard(number: int, workers: int, out: Path) -> None:
             print(json.dumps({"case": case, "wrong": found}), file=file, flush=True)
         for name in list(DRAWS)[number::workers]:
             try:
-                a, b = (draw(name, device).numpy().view(np.uint8) for device in ("cpu", "cuda"))
-                found = [] if np.array_equal(a, b) else [f"{np.count_nonzero(a != b)} other bytes"]
+                found = [] if same_draws(name) else ["other numbers"]
             except Exception as error:
                 found = [f"{type(error).__name__}: {str(error)[:200]}"]
             print(json.dumps({"case": f"draw {name}", "wrong": found}), file=file, flush=True)

@@ -20,7 +20,17 @@ import numpy as np
 NAMES = json.loads((Path(__file__).parent / "figures" / "cupy_names.json").read_text())
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 #: What CuPy's kernels for sorting and products do not take.
-NO_BFLOAT16 = {"sort", "argsort", "matmul", "dot", "searchsorted", "unique_all", "lexsort"}
+NO_BFLOAT16 = {
+    "matmul",
+    "sort",
+    "argsort",
+    "dot",
+    "searchsorted",
+    "unique_all",
+    "lexsort",
+    "where",
+    "cumsum",
+}
 Array = np.ndarray[Any, Any]
 
 
@@ -199,6 +209,8 @@ def _check(name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
         raise TypeError(f"{name} takes no bfloat16")
     if name.startswith(("linalg.", "fft.")) and any(_char(a.dtype) in "eE" for a in arrays):
         raise TypeError(f"{name} takes no narrow floats")
+    if name == "linalg.solve" and args[0].shape[:-2] != args[1].shape[:-2]:
+        raise ValueError("a must have (..., M, M) shape and b must have (..., M, K)")
     if name == "repeat" and not isinstance(args[1], (int, list, tuple)):
         raise ValueError("repeats must be int or list")
 
@@ -361,7 +373,7 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, **_options: Any) -> n
 
 
 #: The dtypes that atomic operations take.
-ATOMIC = {"add": "iILQefdFD", "maximum": "iIQLfd"}
+ATOMIC = {"add": "ilqILQefd", "maximum": "iIQLfd"}
 
 
 class _Adding:

@@ -23,17 +23,18 @@ _FIRST = Device("cuda")
 
 def register(cupy: Any, cupyx: Any) -> Family:
     """Make the arrays of CuPy, or of what stands in for it, known as the device "cuda"."""
+    namespace = Namespace(cupy, cupyx)
     several = cupy.cuda.runtime.getDeviceCount() > 1
     family = register_device(
         "cuda",
         cupy.ndarray,
-        namespace=Namespace(cupy, cupyx),
+        namespace=namespace,
         from_numpy=partial(_upload, cupy),
         to_numpy=_download,
         device_of=_device_of if several else _only_device,
         adapted=partial(_on_its_device, cupy) if several else None,
     )
-    for name, kernel in bound(cupy).items():
+    for name, kernel in bound(namespace).items():
         register_kernel(name, device="cuda")(kernel)
         if Trait.WIDEN in OPS[name].traits:
             for dtype in NARROW_FLOATS:

@@ -32,30 +32,36 @@ _ADDS_AS = {
 }
 
 
-def add_at(cupy: Any, out: Any, places: Any, values: Any) -> Any:
+def add_at(xp: Any, out: Any, places: Any, values: Any) -> Any:
     """out.reshape(-1)[places] += values, where places repeat: the flat result."""
     exact = _ADDS_AS.get(out.dtype)
     flat = out.reshape(-1)
     if exact is not None:
         flat, values = flat.astype(exact), values.astype(exact)
-    cupy.add.at(flat, places, values)
+    if flat.dtype.kind == "c":  # part by part
+        real = np.float32 if flat.dtype == np.complex64 else np.float64
+        pairs = xp.ascontiguousarray(values).view(real)
+        both = (2 * places[:, None] + xp.arange(2)).reshape(-1)
+        xp.add.at(flat.view(real), both, pairs)
+        return flat
+    xp.add.at(flat, places, values)
     return flat if exact is None else flat.astype(out.dtype)
 
 
-def gather(cupy: Any, x: Any, *indices: Any, index: Index) -> Any:
-    return x[filled_in(index, all_in_range(cupy, x.shape, index, indices))]
+def gather(xp: Any, x: Any, *indices: Any, index: Index) -> Any:
+    return x[filled_in(index, all_in_range(xp, x.shape, index, indices))]
 
 
-def scatter_add(cupy: Any, value: Any, *indices: Any, shape: Shape, index: Index) -> Any:
-    out = cupy.zeros(shape, dtype=value.dtype)
+def scatter_add(xp: Any, value: Any, *indices: Any, shape: Shape, index: Index) -> Any:
+    out = xp.zeros(shape, dtype=value.dtype)
     if not indices:
         out[index] = value
         return out
-    places = flat_places(cupy, shape, index, indices)
-    return add_at(cupy, out, places, value.reshape(-1)).reshape(shape)
+    places = flat_places(xp, shape, index, indices)
+    return add_at(xp, out, places, value.reshape(-1)).reshape(shape)
 
 
-def setitem(cupy: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
+def setitem(xp: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
     out = x.copy()
     if not indices:
         out[index] = value
@@ -63,19 +69,19 @@ def setitem(cupy: Any, x: Any, value: Any, *indices: Any, index: Index) -> Any:
     part = indexed_shape(x.shape, index, [i.shape for i in indices])
     if not size_of(part):
         return out
-    places = flat_places(cupy, x.shape, index, indices)
+    places = flat_places(xp, x.shape, index, indices)
     while value.ndim > len(part):  # axes of size 1 in front
         value = value[0]
-    values = cupy.broadcast_to(value, part).reshape(-1)
+    values = xp.broadcast_to(value, part).reshape(-1)
     # Each place is told the number of the last value for it, counted from 1.
-    last = cupy.zeros(size_of(x.shape), dtype=np.uint64)
-    cupy.maximum.at(last, places, cupy.arange(1, values.size + 1, dtype=np.uint64))
+    last = xp.zeros(size_of(x.shape), dtype=np.uint64)
+    xp.maximum.at(last, places, xp.arange(1, values.size + 1, dtype=np.uint64))
     written = last > 0
-    chosen = values[cupy.where(written, last - np.uint64(1), last).astype(np.int64)]
-    return cupy.where(written, chosen, out.reshape(-1)).reshape(x.shape)
+    chosen = values[xp.where(written, last - np.uint64(1), last).astype(np.int64)]
+    return xp.where(written, chosen, out.reshape(-1)).reshape(x.shape)
 
 
-def embedding(cupy: Any, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
+def embedding(xp: Any, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
     rows = weight.shape[0]
     if indices.dtype.kind not in "iu" or weight.ndim != 2:
         raise ValueError  # the type rule explains the error
@@ -86,31 +92,31 @@ def embedding(cupy: Any, weight: Any, indices: Any, *, padding_idx: int | None) 
             f"there is no row {wrong} in a weight of {rows} rows",
             hint=f"rows are numbered 0 … {rows - 1}",
         )
-    return cupy.take(weight, wide, axis=0)
+    return weight[wide]
 
 
-def row_sums(cupy: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
+def row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | None) -> Any:
     size = g.shape[-1]
     narrow = g.dtype.itemsize == 2
     wide = g.astype(np.float32) if narrow else g
-    places = (indices.reshape(-1, 1).astype(np.int64) * size + cupy.arange(size)).reshape(-1)
-    out = cupy.zeros((rows, size), dtype=wide.dtype)
-    sums = add_at(cupy, out, places, wide.reshape(-1)).reshape(rows, size)
+    places = (indices.reshape(-1, 1).astype(np.int64) * size + xp.arange(size)).reshape(-1)
+    out = xp.zeros((rows, size), dtype=wide.dtype)
+    sums = add_at(xp, out, places, wide.reshape(-1)).reshape(rows, size)
     if padding_idx is not None:
         sums[padding_idx] = 0
     return sums.astype(g.dtype) if narrow else sums
 
 
-def joined(cupy: Any, x1: Any, x2: Any) -> Any:
+def joined(xp: Any, x1: Any, x2: Any) -> Any:
     """Complex numbers part by part: a product with 1j would turn an infinite part into NaN."""
-    parts = cupy.broadcast_arrays(x1, x2)
+    parts = xp.broadcast_arrays(x1, x2)
     real = np.float64 if x1.dtype == np.float64 else np.float32
-    pairs = cupy.stack([part.astype(real) for part in parts], axis=-1)
+    pairs = xp.stack([part.astype(real) for part in parts], axis=-1)
     made = pairs.view(np.complex128 if real is np.float64 else np.complex64)
     return made.reshape(parts[0].shape)
 
 
-#: By op: (cupy, *arrays, **attributes) -> array.
+#: By op: (xp, *arrays, **attributes) -> array.
 KERNELS: dict[str, Callable[..., Any]] = {
     "gather": gather,
     "scatter_add": scatter_add,
@@ -121,5 +127,5 @@ KERNELS: dict[str, Callable[..., Any]] = {
 }
 
 
-def bound(cupy: Any) -> dict[str, Callable[..., Any]]:
-    return {name: partial(kernel, cupy) for name, kernel in KERNELS.items()}
+def bound(xp: Any) -> dict[str, Callable[..., Any]]:
+    return {name: partial(kernel, xp) for name, kernel in KERNELS.items()}

@@ -36,6 +36,18 @@ class _Linalg:
         setattr(self, name, checked)
         return checked
 
+    def solve(self, a: Any, b: Any) -> Any:
+        """CuPy's takes stacks of equal shapes only."""
+        column = b[:, None] if b.ndim == 1 else b
+        stack = np.broadcast_shapes(a.shape[:-2], column.shape[:-2])
+        a, column = (self._cupy.broadcast_to(x, (*stack, *x.shape[-2:])) for x in (a, column))
+        if not column.size:
+            out = self._cupy.empty(column.shape, dtype=column.dtype)
+        else:
+            with self._cupyx.errstate(linalg="raise"):
+                out = self._cupy.linalg.solve(a, column)
+        return out[..., 0] if b.ndim == 1 else out
+
 
 class Namespace:
     """CuPy's functions under their names, but for those that differ from NumPy's."""
@@ -97,6 +109,18 @@ class Namespace:
         places = self._cupy.searchsorted(ends, self._cupy.arange(total), side="right")
         return self._cupy.take(x, places, axis=axis)
 
+    def where(self, condition: Any, x1: Any, x2: Any) -> Any:
+        """Bfloat16 is moved as bits: CuPy's gives float32."""
+        if not any(getattr(x, "dtype", None) == _BFLOAT16 for x in (x1, x2)):
+            return self._cupy.where(condition, x1, x2)
+        bits = [
+            x.view(np.uint16)
+            if hasattr(x, "view")
+            else self._cupy.asarray(x, dtype=_BFLOAT16).view(np.uint16)
+            for x in (x1, x2)
+        ]
+        return self._cupy.where(condition, *bits).view(_BFLOAT16)
+
     # --- elementwise ---------------------------------------------------------------------------
 
     def logical_and(self, x1: Any, x2: Any) -> Any:
@@ -110,6 +134,36 @@ class Namespace:
 
     def logical_not(self, x: Any) -> Any:
         return self._cupy.logical_not(_truth(x))
+
+    def remainder(self, x1: Any, x2: Any) -> Any:
+        """By an exact division with rest: CuPy's is NaN for infinite divisors."""
+        if x1.dtype.kind != "f":
+            return self._cupy.remainder(x1, x2)
+        rest = self._cupy.fmod(x1, x2)
+        other = (rest != 0) & ((rest < 0) != (x2 < 0))
+        return self._cupy.where(
+            rest == 0, self._cupy.copysign(rest, x2), self._cupy.where(other, rest + x2, rest)
+        )
+
+    def left_shift(self, x1: Any, x2: Any) -> Any:
+        """0 where all bits are shifted out: on a GPU, the number of bits would wrap around."""
+        inside = (x2 >= 0) & (x2 < 8 * x1.dtype.itemsize)
+        zero = self._cupy.zeros_like(x2)
+        shifted = self._cupy.left_shift(x1, self._cupy.where(inside, x2, zero))
+        return self._cupy.where(inside, shifted, self._cupy.zeros_like(shifted))
+
+    def right_shift(self, x1: Any, x2: Any) -> Any:
+        """0, or -1 of negative numbers, where all bits are shifted out."""
+        last = 8 * x1.dtype.itemsize - 1
+        inside = (x2 >= 0) & (x2 <= last)
+        most = self._cupy.full_like(x2, last)
+        return self._cupy.right_shift(
+            self._cupy.right_shift(x1, self._cupy.where(inside, x2, most)),
+            self._cupy.where(inside, self._cupy.zeros_like(x2), self._cupy.ones_like(x2)),
+        )
+
+    bitwise_left_shift = left_shift
+    bitwise_right_shift = right_shift
 
     # --- products ------------------------------------------------------------------------------
 
