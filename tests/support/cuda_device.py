@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import fake_cupy
 import pytest
+from emulated_gpu import EmulatedDriver
 
 from weft.ir.dispatch import unregister_device
 from weft.runtime.cuda import opening
@@ -25,7 +26,9 @@ def cuda() -> Iterator[bool]:
     before = opening._Found.cupy, opening._Found.reason
     register(module, extension)
     opening._Found.cupy, opening._Found.reason = module, None
+    opening._Found.driver = EmulatedDriver()
     yield False
     opening._Found.cupy, opening._Found.reason = before
+    opening._Found.driver = None
     unregister_device("cuda")
     fake_cupy.settings.current = 0

@@ -38,6 +38,12 @@ def checked_program() -> Any:
 
 
 @functools.cache
+def gpu_programs() -> Any:
+    """The module `weft.runtime.cuda.program`."""
+    return importlib.import_module("weft.runtime.cuda.program")
+
+
+@functools.cache
 def generators() -> Any:
     """The module `weft.runtime.generate`."""
     return importlib.import_module("weft.runtime.generate")

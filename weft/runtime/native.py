@@ -26,7 +26,7 @@ from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.concrete import concrete, names_of_inputs, sized_type, without_empty
-from weft.ir.graph import Graph, Node
+from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import PreparedGraph, located, run_node
 from weft.ir.literal import CONSTANT, Literal
 from weft.ir.signature import OutputRouting
@@ -34,10 +34,11 @@ from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ASSUME_SHAPE
 from weft.passes.pipeline import optimize
 from weft.runtime.call_code import table_bytes
+from weft.runtime.cuda.opening import driver
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram, interpreted
 from weft.runtime.keys import code_key
-from weft.runtime.lazy_imports import checked_program, generators, machine_code
+from weft.runtime.lazy_imports import checked_program, generators, gpu_programs, machine_code
 from weft.runtime.memory import aligned_memory, graph_out_of_memory, stacks_out_of_memory
 from weft.runtime.native_call import CallPlan, Result, call_request, native_call, provide_memory
 from weft.runtime.output_routing import Call, deliver, role
@@ -73,12 +74,14 @@ def native(
     optimized: Callable[[], Graph] | None = None,
     passes: bytes | None = None,
     check: bool | None = None,
-) -> NativeProgram | InterpretedProgram | SizedProgram | SpecializedProgram:
+) -> Program:
     """The program that runs a graph: machine code, or the interpreter if there is none for it.
 
     `optimized` and `passes`: see `NativeProgram`. `check`: whether the code checks its memory
     accesses; None uses the default (`weft.base.config.check`).
     """
+    if any(map(_on_gpu, graph.values())):
+        return gpu_program(optimized() if optimized else graph, written)
     if check is None:
         check = config.check()
     if rung() == "interpret":
@@ -103,6 +106,19 @@ def native(
     except CannotLoad as reason:
         warn_no_machine_code(reason.message)
         return InterpretedProgram(optimized() if optimized else graph, reason.message)
+
+
+def _on_gpu(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.device.kind == "cuda"
+
+
+def gpu_program(graph: Graph, written: Mapping[int, int] | None) -> Program:
+    """The program of a graph on a GPU; the interpreter's where there is no code for it."""
+    try:
+        made: Program = gpu_programs().CudaProgram(graph, written, driver())
+    except NotNative as reason:
+        return InterpretedProgram(graph, str(reason))
+    return made
 
 
 def make_ready(compiles: bool = False) -> None:

@@ -17,6 +17,7 @@ class _Found:
     """CuPy, once it is loaded and has a GPU; or why there is none."""
 
     cupy: Any = None
+    driver: Any = None
     reason: tuple[str, str] | None = None  # the message, and how to fix it
 
 
@@ -61,6 +62,14 @@ def open_cuda() -> None:
     found = missing()
     if found is not None:
         raise DeviceError(found[0], hint=found[1])
+
+
+def driver() -> Any:
+    """What programs ask of the GPU (`weft.runtime.cuda.driver`)."""
+    loaded = cupy()
+    if _Found.driver is None:
+        _Found.driver = importlib.import_module("weft.runtime.cuda.driver").CupyDriver(loaded)
+    return _Found.driver
 
 
 def cupy() -> Any:

@@ -1,0 +1,115 @@
+"""A GPU that is the CPU: kernels of the CUDA target, compiled for the CPU and run thread by thread.
+
+The code is that of the target but for how a kernel learns its numbers and waits (see
+`weft.codegen.cuda.builder`). A block whose threads wait for each other runs in as many Python
+threads; its waits are those of a barrier.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fake_cupy
+import numpy as np
+
+from weft.base.dtypes import DType
+from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.jit import build
+from weft.runtime.cuda.products import Gemm
+
+MOST_BUFFERS = 64
+_WAIT = ctypes.CFUNCTYPE(None)
+
+
+class EmulatedDriver:
+    """See `weft.runtime.cuda.driver.Driver`. `log` has what was launched."""
+
+    def __init__(self, threads: int = 16, blocks: int = 3) -> None:
+        self.machine = GpuMachine(threads=threads, blocks=blocks, emulated=True)
+        self.log: list[str] = []
+        self._libraries: list[Any] = []
+
+    def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
+        if not names:
+            return {}
+        library = build(text, names)
+        self._libraries.append(library)
+        waits = {name: "call void %wait()" in _body(text, name) for name in names}
+        return {name: (library.address(name), waits[name], name) for name in names}
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        made = np.empty(tuple(shape), dtype=dtype)
+        made.reshape(-1).view(np.uint8).fill(0xFF)
+        return fake_cupy.ndarray(made)
+
+    def address(self, array: Any) -> int:
+        found: int = array._a.ctypes.data
+        return found
+
+    def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        return fake_cupy.ndarray(
+            array._a[offset : offset + size].view(dtype).reshape(tuple(shape)), array
+        )
+
+    def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
+        address, waits, name = function
+        self.log.append(name)
+        kinds = [ctypes.c_void_p] * len(addresses) + [ctypes.c_int64] * 2 + [ctypes.c_void_p] * 2
+        call = ctypes.CFUNCTYPE(None, *kinds)(address)
+        shared = ctypes.create_string_buffer(16 * self.machine.threads)
+        at = (ctypes.addressof(shared) + 15) // 16 * 16
+        for block in range(blocks):
+            if not waits:
+                for thread in range(threads):
+                    call(*addresses, thread, block, at, None)
+                continue
+            barrier = threading.Barrier(threads)
+            wait = _WAIT(lambda barrier=barrier: barrier.wait() and None)  # type: ignore[misc]
+            pointer = ctypes.cast(wait, ctypes.c_void_p).value
+            running = [
+                threading.Thread(target=call, args=(*addresses, thread, block, at, pointer))
+                for thread in range(threads)
+            ]
+            for one in running:
+                one.start()
+            for one in running:
+                one.join()
+
+    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        self.log.append("product")
+        n, m, k = call.rows, call.columns, call.terms
+        for number in range(call.count):
+            a, b, c = (
+                address + (place + number * step) * dtype.itemsize
+                for address, place, step in zip(addresses, call.offsets, call.steps, strict=True)
+            )
+            left = _matrix(a, n, k, *call.left, dtype)
+            right = _matrix(b, k, m, *call.right, dtype)
+            wide = np.float64 if dtype.itemsize == 8 else np.float32
+            out = _matrix(c, n, m, False, m, dtype)
+            out[...] = (left.astype(wide) @ right.astype(wide)).astype(dtype.numpy)
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
+        self.log.append("capture")
+        return run
+
+
+def _matrix(
+    address: int, rows: int, columns: int, turned: bool, leading: int, dtype: DType
+) -> np.ndarray[Any, Any]:
+    outer, inner = (columns, rows) if turned else (rows, columns)
+    size = ((outer - 1) * leading + inner) * dtype.itemsize
+    memory = (ctypes.c_char * size).from_address(address)
+    flat = np.frombuffer(memory, dtype=dtype.numpy)
+    steps = (leading * dtype.itemsize, dtype.itemsize)
+    found = np.lib.stride_tricks.as_strided(flat, (outer, inner), steps)
+    return found.T if turned else found
+
+
+def _body(text: str, name: str) -> str:
+    start = text.index(f"@{name}(")
+    return text[start : text.index("\n}", start)]

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs as a target: loop groups as PTX, products by cuBLAS."""

@@ -1,0 +1,67 @@
+"""A kernel being written: its parameters, the number of its thread, barriers, shared memory.
+
+    define ptx_kernel void @name(ptr %a0, ptr %a1, …)
+
+The parameters are buffers. In code for the emulation on a CPU, four more follow: the numbers of the
+thread and of the block, memory that the threads of a block share, and the address of a function
+that waits for all of them.
+"""
+
+from __future__ import annotations
+
+from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.index import Index, Ptr
+from weft.codegen.text import Module
+
+__all__ = ["KernelBuilder"]
+
+_EMULATED = [("i64", "thread"), ("i64", "block"), ("ptr", "shared"), ("ptr", "wait")]
+
+
+class KernelBuilder:
+    """The function of a kernel with so many buffers."""
+
+    def __init__(self, module: Module, name: str, buffers: int) -> None:
+        self.machine: GpuMachine = module.machine
+        params = [("ptr", f"a{i}") for i in range(buffers)]
+        self.name = name
+        result = "ptx_kernel void"
+        if self.machine.emulated:
+            params, result = [*params, *_EMULATED], "void"
+        self.f = module.function(name, result, params, linkage="")
+        self._module = module
+
+    def buffer(self, place: int, kind: str) -> Ptr:
+        return self.f.ptr(f"%a{place}", kind)
+
+    def thread(self) -> Index:
+        """The number of the thread in its block."""
+        return self._number("tid", "%thread")
+
+    def block(self) -> Index:
+        """The number of the block."""
+        return self._number("ctaid", "%block")
+
+    def _number(self, register: str, emulated: str) -> Index:
+        f = self.f
+        if self.machine.emulated:
+            return f.index(emulated)
+        name = self._module.declare("i32", f"llvm.nvvm.read.ptx.sreg.{register}.x", "")
+        return f.index(f(f"zext i32 {f(f'call i32 @{name}()')} to i64"))
+
+    def wait(self) -> None:
+        """Wait for all threads of the block."""
+        if self.machine.emulated:
+            self.f.do("call void %wait()")
+        else:
+            name = self._module.declare("void", "llvm.nvvm.barrier0", "", "convergent nounwind")
+            self.f.do(f"call void @{name}() convergent")
+
+    def shared(self, kind: str, count: int) -> Ptr:
+        """Memory for `count` elements that the threads of a block share; one for all uses."""
+        if self.machine.emulated:
+            return self.f.ptr("%shared", kind)
+        made = self._module.variable(
+            f"shared.{kind}.{count}", f"[{count} x {kind}]", "undef", "internal addrspace(3)"
+        )
+        return self.f.ptr(f"addrspacecast (ptr addrspace(3) {made} to ptr)", kind)

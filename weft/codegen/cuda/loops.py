@@ -1,0 +1,437 @@
+"""The kernels of a loop group on a GPU.
+
+    elementwise     a thread for each element, or several elements
+    rows            a block for each row: its threads go over the row once for each stage, and join
+                    what they have in shared memory
+    columns         a thread for each column and piece of the summed axes; a second kernel adds the
+                    pieces in their order
+    totals          each block sums a part; a second kernel adds the parts in their order
+
+So sums have the same bits in every run. A group may have rows and columns, or rows and totals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from weft.codegen.cuda.builder import KernelBuilder
+from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.elementwise import load, memory_type, store
+from weft.codegen.index import Index, Ptr, Size, minimum, unravel
+from weft.codegen.loops.access import Access, Loop, coalesced, dtype_of, result_access
+from weft.codegen.loops.plan import all_accesses
+from weft.codegen.loops.point import Point
+from weft.codegen.loops.reduce import Reduction
+from weft.codegen.loops.stages import level_before, levels, same_for_row
+from weft.codegen.text import Module
+from weft.ir.graph import Node, Value
+from weft.schedule.groups import Group
+
+__all__ = ["Launch", "emit_group"]
+
+#: Elements that a thread of an elementwise kernel computes, where there are many.
+PER_THREAD = 4
+MANY = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel with its grid; its buffers are those of its step, in their order."""
+
+    name: str
+    blocks: int
+    threads: int
+
+
+def emit_group(
+    module: Module, name: str, group: Group, places: Mapping[Value, int]
+) -> tuple[list[Launch], int]:
+    """The kernels of a loop group in their order, and how many bytes of scratch memory they need:
+    it is their last buffer."""
+    made = _Group(module, name.replace(".", "_"), group, places)
+    if any(node.op.reduction for node in group.nodes):
+        made.reducing()
+    else:
+        made.elementwise()
+    return made.launches, made.scratch
+
+
+def _bytes(reduction: Reduction) -> int:
+    return max(1, reduction.dtype.itemsize)
+
+
+class _Group:
+    def __init__(
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int]
+    ) -> None:
+        self.module = module
+        self.machine: GpuMachine = module.machine
+        self.name = name
+        self.group = group
+        self.places = places
+        self.sizes = group.space.sizes
+        self.accesses = all_accesses(group)
+        self.levels = levels(group)
+        self.reductions = {node: Reduction(node) for node in group.nodes if node.op.reduction}
+        self.launches: list[Launch] = []
+        self.scratch = 0
+        self.scratch_at: dict[Node, int] = {}
+
+    # --- what all kernels share -----------------------------------------------------------------
+
+    def _count(self, axes: Sequence[int]) -> int:
+        return math.prod(self.sizes[axis] for axis in axes)
+
+    def _builder(self, suffix: str = "") -> KernelBuilder:
+        return KernelBuilder(self.module, self.name + suffix, len(self.places) + 1)
+
+    def _launch(self, builder: KernelBuilder, blocks: int, threads: int) -> None:
+        builder.f.do("ret void")
+        self.launches.append(Launch(builder.name, blocks, threads))
+
+    def _pointers(self, builder: KernelBuilder) -> dict[Access, Ptr]:
+        return {
+            access: builder.buffer(self.places[access.root], memory_type(access.dtype))
+            + access.offset
+            for access in self.accesses
+        }
+
+    def _loops(self, axes: Sequence[int]) -> list[Loop]:
+        return coalesced(axes, self.sizes, self.accesses)
+
+    @staticmethod
+    def _index(loops: Sequence[Loop], item: Size) -> dict[int, Size]:
+        found = unravel(item, [loop.size for loop in loops])
+        return {loop.axis: i for loop, i in zip(loops, found, strict=True)}
+
+    def _store(self, point: Point, value: Value) -> None:
+        point.store(result_access(self.group, value), point.value(value))
+
+    def _part(self, builder: KernelBuilder, node: Node) -> Ptr:
+        """Where the parts of a sum lie in scratch memory."""
+        kind = memory_type(self.reductions[node].dtype)
+        return builder.buffer(len(self.places), "i8").bytes(self.scratch_at[node]).of(kind)
+
+    def _take(self, node: Node, count: int) -> None:
+        self.scratch_at[node] = self.scratch
+        self.scratch += -(-count * _bytes(self.reductions[node]) // 256) * 256
+
+    # --- elementwise ----------------------------------------------------------------------------
+
+    def elementwise(self) -> None:
+        builder = self._builder()
+        f = builder.f
+        loops = self._loops(self.group.space.order)
+        total = math.prod(loop.size for loop in loops)
+        threads = self.machine.threads
+        each = PER_THREAD if total >= MANY else 1
+        blocks = -(-total // (threads * each))
+        pointers = self._pointers(builder)
+        first = builder.block() * (threads * each) + builder.thread()
+
+        def element(item: Index) -> None:
+            point = Point(f, self.group, pointers.__getitem__, self._index(loops, item))
+            for value in self.group.outputs:
+                self._store(point, value)
+
+        for part in range(each):
+            item = first + part * threads
+            with f.when(f(f"icmp ult i64 {item}, {total}")):
+                element(item)
+        self._launch(builder, blocks, threads)
+
+    # --- reductions -----------------------------------------------------------------------------
+
+    def reducing(self) -> None:
+        group, order = self.group, self.group.space.order
+        whole = group.columns is not None and len(group.columns) == len(order)
+        if group.row is not None:
+            row = [axis for axis in order if axis in group.row]
+        elif whole:
+            row = list(order)
+        else:
+            over = group.columns or ()
+            last = max(order.index(axis) for axis in over)
+            row = list(order[last + 1 :])
+        outer = [axis for axis in order if axis not in row]
+        summed = outer if whole else [axis for axis in outer if axis in (group.columns or ())]
+        kept = [axis for axis in outer if axis not in summed]
+        after = [node for node in self.reductions if node.outputs[0] in group.after]
+        if group.row is not None:
+            self._rows(row, kept, summed, after, whole)
+        elif whole:
+            self._totals(after)
+        else:
+            self._columns(row, kept, summed, after)
+
+    def _pieces(self, kept: int, summed: int) -> int:
+        """Into how many pieces the summed axes are cut."""
+        return max(1, min(summed, -(-self.machine.blocks // kept)))
+
+    def _totals(self, after: list[Node]) -> None:
+        """Threads of all blocks go over the elements; each block leaves one part."""
+        loops = self._loops(self.group.space.order)
+        total = math.prod(loop.size for loop in loops)
+        threads = self.machine.threads
+        blocks = max(1, min(self.machine.blocks, -(-total // (4 * threads))))
+        builder = self._builder()
+        f = builder.f
+        pointers = self._pointers(builder)
+        first = builder.block() * threads + builder.thread()
+        sums = self._begin(builder, after)
+        with f.loop(first, total, blocks * threads) as item:
+            point = Point(f, self.group, pointers.__getitem__, self._index(loops, item))
+            self._add(point, sums)
+            for value in self.group.outputs:
+                if value not in self.group.after:
+                    self._store(point, value)
+        for node, var in sums.items():
+            self._take(node, blocks)
+            whole = self._joined(builder, node, var.load(), threads)
+            with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
+                place = self._part(builder, node) + builder.block()
+                store(f, self.reductions[node].dtype, place, whole, 1)
+        self._launch(builder, blocks, threads)
+        for node in after:
+            self._total_of_parts(node, blocks)
+
+    def _columns(
+        self, row: list[int], kept: list[int], summed: list[int], after: list[Node]
+    ) -> None:
+        """A thread for each place of the row and each piece of the summed axes."""
+        inner, count = self._count(row), self._count(summed)
+        columns = self._count(kept) * inner
+        threads = self.machine.threads
+        wanted = -(-self.machine.blocks * threads // (2 * columns))
+        pieces = max(1, min(count // 8, wanted))
+        blocks = -(-columns * pieces // threads)
+        builder = self._builder()
+        f = builder.f
+        pointers = self._pointers(builder)
+        kept_loops, row_loops = self._loops(kept), self._loops(row)
+        summed_loops = self._loops(summed)
+        share = -(-count // pieces)
+        item = builder.block() * threads + builder.thread()
+        for node in after:
+            self._take(node, columns * pieces)
+        with f.when(f(f"icmp ult i64 {item}, {columns * pieces}")):
+            rest, place = item // inner, item % inner
+            outer, piece = rest // pieces, rest % pieces
+            index = self._index(kept_loops, outer) | self._index(row_loops, place)
+            sums = self._begin(builder, after)
+            start = piece * share
+            with f.loop(start, minimum(start + share, count)) as i:
+                point = Point(
+                    f,
+                    self.group,
+                    pointers.__getitem__,
+                    index | self._index(summed_loops, i),
+                )
+                self._add(point, sums)
+                for value in self.group.outputs:
+                    if value not in self.group.after:
+                        self._store(point, value)
+            for node, var in sums.items():
+                part = self._part(builder, node) + item
+                store(f, self.reductions[node].dtype, part, var.load(), 1)
+        self._launch(builder, blocks, threads)
+        for node in after:
+            self._column_of_parts(node, kept, row, pieces)
+
+    def _rows(
+        self,
+        row: list[int],
+        kept: list[int],
+        summed: list[int],
+        after: list[Node],
+        whole: bool,
+    ) -> None:
+        """A block goes over one row, or over the rows of a piece of the summed axes."""
+        length = self._count(row)
+        threads = 32
+        while threads < self.machine.threads and threads < length:
+            threads *= 2
+        builder = self._builder()
+        f = builder.f
+        pointers = self._pointers(builder)
+        kept_loops, summed_loops = self._loops(kept), self._loops(summed)
+        count = self._count(summed)
+        pieces = self._pieces(self._count(kept), count) if after else count
+        share = -(-count // pieces)
+        blocks = self._count(kept) * pieces
+        outer, piece = builder.block() // pieces, builder.block() % pieces
+        totals = after if whole else []
+        columns = [] if whole else after
+        sums = self._begin(builder, totals)
+        for node in totals:
+            self._take(node, blocks)
+        for node in columns:
+            self._take(node, blocks * length)
+        column_at = {node: self._part(builder, node) + builder.block() * length for node in columns}
+        for node, at in column_at.items():
+            reduction = self.reductions[node]
+            with f.loop(builder.thread(), length, threads) as column:
+                store(f, reduction.dtype, at + column, reduction.begin(1), 1)
+        start = piece * share
+        with f.loop(start, minimum(start + share, count)) as i:
+            index = self._index(kept_loops, outer) | self._index(summed_loops, i)
+            self._row(builder, row, index, pointers, threads, sums, column_at)
+        for node, var in sums.items():
+            made = self._joined(builder, node, var.load(), threads)
+            with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
+                place = self._part(builder, node) + builder.block()
+                store(f, self.reductions[node].dtype, place, made, 1)
+        self._launch(builder, blocks, threads)
+        for node in totals:
+            self._total_of_parts(node, blocks)
+        for node in columns:
+            self._column_of_parts(node, kept, row, pieces)
+
+    def _row(
+        self,
+        builder: KernelBuilder,
+        row: list[int],
+        outer: Mapping[int, Size],
+        pointers: Mapping[Access, Ptr],
+        threads: int,
+        sums: Mapping[Node, Ptr],
+        columns: Mapping[Node, Ptr],
+    ) -> None:
+        """All stages of one row."""
+        f, group, found = builder.f, self.group, self.levels
+        loops = self._loops(row)
+        length = self._count(row)
+        known: dict[Value, str] = {}
+        before = {node: level_before(group, found, node) for node in self.reductions}
+        for stage in range(max(found.values(), default=0) + 1):
+            rows = [
+                node
+                for node in self.reductions
+                if before[node] == stage and node.outputs[0] not in group.after
+            ]
+            over = [node for node in columns if before[node] == stage]
+            whole = {node: var for node, var in sums.items() if before[node] == stage}
+            stored = [
+                value
+                for value in group.outputs
+                if value not in group.after
+                and found[value] == stage
+                and not same_for_row(group, value)
+            ]
+            once = [
+                value
+                for value in group.outputs
+                if found[value] == stage and same_for_row(group, value)
+            ]
+            if once:
+                with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
+                    point = Point(f, group, pointers.__getitem__, outer, known=known)
+                    for value in once:
+                        self._store(point, value)
+            if not (rows or over or whole or stored):
+                continue
+            parts = self._begin(builder, rows)
+            with f.loop(builder.thread(), length, threads) as place:
+                index = {**outer, **self._index(loops, place)}
+                point = Point(f, group, pointers.__getitem__, index, known=known)
+                self._add(point, parts)
+                self._add(point, whole)
+                for node in over:
+                    self._add_column(point, node, columns[node] + place)
+                for value in stored:
+                    self._store(point, value)
+            for node, var in parts.items():
+                reduction = self.reductions[node]
+                made = self._joined(builder, node, var.load(), threads)
+                known[node.outputs[0]] = reduction.finished(f, made)
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def _begin(self, builder: KernelBuilder, nodes: Sequence[Node]) -> dict[Node, Ptr]:
+        """A variable for each sum, with its initial value."""
+        return {
+            node: builder.f.var(self.reductions[node].kind(1), self.reductions[node].begin(1))
+            for node in nodes
+        }
+
+    def _taken(self, point: Point, node: Node) -> str:
+        """The operand of a reduction at a point."""
+        given = point.operand(node, self.group.operands[node][0])
+        return self.reductions[node].taken(point.f, given, 1, None)
+
+    def _add(self, point: Point, sums: Mapping[Node, Ptr]) -> None:
+        for node, var in sums.items():
+            value = self._taken(point, node)
+            var.store(self.reductions[node].joined(point.f, var.load(), value, 1))
+
+    def _add_column(self, point: Point, node: Node, place: Ptr) -> None:
+        reduction, f = self.reductions[node], point.f
+        value = self._taken(point, node)
+        before = load(f, reduction.dtype, place, 1)
+        store(f, reduction.dtype, place, reduction.joined(f, before, value, 1), 1)
+
+    def _joined(self, builder: KernelBuilder, node: Node, value: str, threads: int) -> str:
+        """What all threads of a block have, joined in a tree: each thread gets it."""
+        f, reduction = builder.f, self.reductions[node]
+        room = builder.shared(memory_type(reduction.dtype), self.machine.threads)
+        thread = builder.thread()
+        mine = room + thread
+        builder.wait()  # for those that still read what was joined before
+        store(f, reduction.dtype, mine, value, 1)
+        half = threads // 2
+        while half:
+            builder.wait()
+            with f.when(f(f"icmp ult i64 {thread}, {half}")):
+                a = load(f, reduction.dtype, mine, 1)
+                b = load(f, reduction.dtype, mine + half, 1)
+                store(f, reduction.dtype, mine, reduction.joined(f, a, b, 1), 1)
+            half //= 2
+        builder.wait()
+        return load(f, reduction.dtype, room, 1)
+
+    def _total_of_parts(self, node: Node, count: int) -> None:
+        """One block adds the parts of a total."""
+        builder = self._builder(f"_sum{len(self.launches)}")
+        f, reduction = builder.f, self.reductions[node]
+        threads = 32
+        while threads < self.machine.threads and threads < count:
+            threads *= 2
+        parts = self._part(builder, node)
+        var = self._begin(builder, [node])[node]
+        with f.loop(builder.thread(), count, threads) as i:
+            part = load(f, reduction.dtype, parts + i, 1)
+            var.store(reduction.joined(f, var.load(), part, 1))
+        made = reduction.finished(f, self._joined(builder, node, var.load(), threads))
+        with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
+            value = node.outputs[0]
+            out = builder.buffer(self.places[value], memory_type(dtype_of(value)))
+            store(f, dtype_of(value), out, made, 1)
+        self._launch(builder, 1, threads)
+
+    def _column_of_parts(self, node: Node, kept: list[int], row: list[int], pieces: int) -> None:
+        """A thread for each column adds its pieces."""
+        builder = self._builder(f"_sum{len(self.launches)}")
+        f, reduction, value = builder.f, self.reductions[node], node.outputs[0]
+        inner = self._count(row)
+        columns = self._count(kept) * inner
+        threads = self.machine.threads
+        item = builder.block() * threads + builder.thread()
+        access = result_access(self.group, value)
+        kept_loops = [Loop(axis, self.sizes[axis]) for axis in kept]
+        row_loops = [Loop(axis, self.sizes[axis]) for axis in row]
+        with f.when(f(f"icmp ult i64 {item}, {columns}")):
+            outer, place = item // inner, item % inner
+            first = self._part(builder, node) + (outer * (pieces * inner) + place)
+            var = self._begin(builder, [node])[node]
+            with f.loop(0, pieces) as piece:
+                part = load(f, reduction.dtype, first + piece * inner, 1)
+                var.store(reduction.joined(f, var.load(), part, 1))
+            index = self._index(kept_loops, outer) | self._index(row_loops, place)
+            out = builder.buffer(self.places[value], memory_type(access.dtype)) + access.offset
+            for axis, step in access.steps:
+                if axis in index:
+                    out = out + index[axis] * step
+            store(f, access.dtype, out, reduction.finished(f, var.load()), 1)
+        self._launch(builder, -(-columns // threads), threads)

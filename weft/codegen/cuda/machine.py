@@ -1,0 +1,26 @@
+"""The GPU that code is made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GpuMachine"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMachine:
+    """
+    arch        what LLVM's NVPTX target makes code for; drivers translate it to newer GPUs
+    blocks      blocks of a grid that share one sum: enough to fill a large GPU
+    threads     threads of a block at most
+    emulated    the code is for a CPU, where each thread of a block is a call: for tests
+    """
+
+    arch: str = "sm_80"
+    blocks: int = 528
+    threads: int = 256
+    emulated: bool = False
+
+    def has(self, feature: str) -> bool:
+        """Whether it has a feature, by the name that CPUs have for it: only conversions of half."""
+        return feature == "f16c" and not self.emulated

@@ -1,0 +1,63 @@
+"""A GPU as a target: which nodes share generated loops, and which are products of cuBLAS."""
+
+from __future__ import annotations
+
+from weft.base.device import CPU
+from weft.base.dims import has_dims
+from weft.base.shapes import size_of
+from weft.codegen.elementwise import has_emitter
+from weft.codegen.loops.reduce import JOINS
+from weft.ir.graph import Node, Value
+from weft.ir.types import TensorType
+from weft.ops.cards import ALL, ANY, MATMUL
+from weft.schedule.groups import Group
+from weft.schedule.layouts import Layout
+from weft.schedule.target import Limits, Target
+
+__all__ = ["CudaTarget"]
+
+#: dtypes of cuBLAS's products.
+_PRODUCTS = ("float16", "bfloat16", "float32", "float64")
+
+
+class CudaTarget(Target):
+    """A GPU. What has no kernel here is called: its card runs on the GPU's arrays."""
+
+    limits = Limits(nodes=160, buffers=40, total=1 << 12)
+    alignment = 256
+
+    def emits(self, node: Node) -> bool:
+        if not _has_elements(node):
+            return False
+        inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]
+        result = node.outputs[0].type.dtype  # type: ignore[union-attr]
+        if node.op.reduction:
+            if node.op in (ALL, ANY):
+                return inputs[0].kind != "complex"
+            return has_emitter(JOINS[node.op.name], [result, result], result)
+        return has_emitter(node.op.name, inputs, result)
+
+    def kind(self, node: Node) -> str:
+        if not _has_elements(node) or node.op is not MATMUL:
+            return ""
+        kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
+        axes = [len(value.tensor_type.shape) for value in node.inputs]
+        return "kernel" if kinds[0] in _PRODUCTS and min(axes) >= 2 else ""
+
+    def layout(self, node: Node, _place: int) -> Layout:
+        return Layout.MATRIX if node.op is MATMUL else Layout.DENSE
+
+    def may_fail(self, group: Group) -> bool:
+        return group.kind == "call" and bool(group.nodes[0].op.may_fail)
+
+
+def _has_elements(node: Node) -> bool:
+    """Empty tensors, and those on the CPU, are left to the cards."""
+    return all(_filled(value) for value in (*node.inputs, *node.outputs))
+
+
+def _filled(value: Value) -> bool:
+    kind = value.type
+    if not isinstance(kind, TensorType) or has_dims(kind.shape):
+        return False
+    return size_of(kind.shape) != 0 and kind.device != CPU

@@ -1,0 +1,98 @@
+"""What a program asks of a GPU: memory, modules, launches, products, captured graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.base.dtypes import DType
+from weft.codegen.cuda.machine import GpuMachine
+from weft.runtime.cuda.products import Blas, Gemm
+
+__all__ = ["CupyDriver", "Driver"]
+
+
+class Driver(Protocol):
+    """`machine` is what code is made for."""
+
+    machine: GpuMachine
+
+    def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
+        """The functions of a module, from its LLVM IR."""
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        """A new array."""
+
+    def address(self, array: Any) -> int:
+        """The address of an array's first element."""
+
+    def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
+        """Start a kernel."""
+
+    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        """Start products of matrices."""
+
+    def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
+        """A part of an array of bytes as another array."""
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
+        """What launches again all that `run` starts, as one graph; None if it cannot."""
+
+
+class CupyDriver:
+    """A GPU through CuPy."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self.machine = GpuMachine()
+        self._blas: Blas | None = None
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+
+    def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
+        from weft.codegen.cuda.ptx import ptx  # LLVM, which programs without kernels do not need
+
+        if not names:
+            return {}
+        module = self._cupy.cuda.function.Module()
+        module.load(ptx(text, self.machine).encode())
+        return {name: module.get_function(name) for name in names}
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
+        return self._cupy.empty(shape, dtype=dtype)
+
+    def address(self, array: Any) -> int:
+        found: int = array.data.ptr
+        return found
+
+    def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
+        function((blocks,), (threads,), tuple(map(np.uint64, addresses)))
+
+    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        if self._blas is None:
+            self._blas = Blas(self._cupy)
+        self._blas.use(self._cupy.cuda.get_current_stream().ptr)
+        self._blas.product(call, dtype, addresses)
+
+    def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        return array[offset : offset + size].view(dtype).reshape(tuple(shape))
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
+        cuda, stream = self._cupy.cuda, self._stream
+        before = cuda.get_current_stream()
+        before.synchronize()
+        with stream:
+            stream.begin_capture()
+            try:
+                run()
+            finally:
+                graph = stream.end_capture()
+        graph.upload(stream)
+        stream.synchronize()
+
+        def launch() -> None:
+            graph.launch(cuda.get_current_stream())
+
+        return launch

@@ -1,0 +1,153 @@
+"""Matrix products by cuBLAS, called directly: CuPy refuses its own calls while a graph is captured.
+
+float32 products are exact float32 (no TF32); narrow floats are summed in float32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import glob
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.dtypes import DType, bfloat16, float16, float32, float64
+from weft.base.errors import InternalError
+from weft.base.shapes import Shape, size_of
+from weft.schedule.views import View
+
+__all__ = ["Blas", "Gemm", "gemms"]
+
+#: cudaDataType and cublasComputeType_t, by dtype.
+_TYPES = {float16: (2, 68), bfloat16: (14, 68), float32: (0, 68), float64: (1, 70)}
+_WORKSPACE = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """One call: `count` products C = A·B of n × k and k × m, all in C order; offsets and steps in
+    elements. `left` and `right`: whether the operand lies transposed, and its leading dimension."""
+
+    rows: int
+    columns: int
+    terms: int
+    count: int
+    left: tuple[bool, int]
+    right: tuple[bool, int]
+    offsets: tuple[int, int, int]
+    steps: tuple[int, int, int]
+
+
+def _lies(view: View) -> tuple[bool, int]:
+    (rows, columns), (down, along) = view.shape[-2:], view.strides[-2:]
+    if along == 1 or columns == 1:
+        return False, max(down if rows > 1 else columns, columns)
+    return True, max(along, rows)
+
+
+def gemms(left: View, right: View, shape: Shape) -> Iterator[Gemm]:
+    """The calls for a product of stacks of matrices; one where their distances are regular."""
+    rows, columns, terms = shape[-2], shape[-1], left.shape[-1]
+    stack = shape[:-2]
+    strides = [_broadcast(view, stack) for view in (left, right)]
+    dense = []
+    step = rows * columns
+    for size in reversed(stack):
+        dense.append(step)
+        step *= size
+    strides.append(dense[::-1])
+    common = {
+        "rows": rows,
+        "columns": columns,
+        "terms": terms,
+        "left": _lies(left),
+        "right": _lies(right),
+    }
+    # Trailing axes of the stack that are one regular axis for all three.
+    inner, count, steps = len(stack), 1, (0, 0, 0)
+    while inner:
+        here = tuple(s[inner - 1] for s in strides)
+        if count == 1:
+            steps = here  # type: ignore[assignment]
+        elif any(h != s * count for h, s in zip(here, steps, strict=True)):
+            break
+        count *= stack[inner - 1]
+        inner -= 1
+    for number in range(size_of(stack[:inner])):
+        places = [left.offset, right.offset, 0]
+        for axis in reversed(range(inner)):
+            number, index = divmod(number, stack[axis])
+            places = [p + index * s[axis] for p, s in zip(places, strides, strict=True)]
+        yield Gemm(count=count, offsets=tuple(places), steps=steps, **common)  # type: ignore[arg-type]
+
+
+def _broadcast(view: View, stack: Shape) -> list[int]:
+    own = list(zip(view.shape[:-2], view.strides[:-2], strict=True))
+    missing = len(stack) - len(own)
+    return [0] * missing + [0 if size == 1 else step for size, step in own]
+
+
+class Blas:
+    """A handle of cuBLAS with memory of its own."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._library = _load()
+        self._handle = ctypes.c_void_p()
+        self._check(self._library.cublasCreate_v2(ctypes.byref(self._handle)))
+        self._work = cupy.empty(_WORKSPACE, dtype="u1")
+        self._one = {4: ctypes.c_float(1), 8: ctypes.c_double(1)}
+        self._zero = {4: ctypes.c_float(0), 8: ctypes.c_double(0)}
+
+    def _check(self, status: int) -> None:
+        if status:
+            raise InternalError(f"cuBLAS returned status {status}")
+
+    def use(self, stream: int) -> None:
+        """Let what follows go into a stream, given by its address."""
+        library, handle = self._library, self._handle
+        self._check(library.cublasSetStream_v2(handle, ctypes.c_void_p(stream)))
+        work = ctypes.c_void_p(self._work.data.ptr), ctypes.c_size_t(_WORKSPACE)
+        self._check(library.cublasSetWorkspace_v2(handle, *work))
+
+    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        """Run one call on operands and a result at these addresses."""
+        kind, compute = _TYPES[dtype]
+        wide = 8 if dtype is float64 else 4
+        a, b, c = (
+            ctypes.c_void_p(at + place * dtype.itemsize)
+            for at, place in zip(addresses, call.offsets, strict=True)
+        )
+        step_a, step_b, step_c = map(ctypes.c_longlong, call.steps)
+        # In column-major order, as cuBLAS has it: Cᵀ = Bᵀ · Aᵀ.
+        self._check(
+            self._library.cublasGemmStridedBatchedEx(
+                *(self._handle, int(call.right[0]), int(call.left[0])),
+                *(call.columns, call.rows, call.terms, ctypes.byref(self._one[wide])),
+                *(b, kind, call.right[1], step_b),
+                *(a, kind, call.left[1], step_a),
+                *(ctypes.byref(self._zero[wide]), c, kind, call.columns, step_c),
+                *(call.count, compute, -1),
+            )
+        )
+
+
+def _load() -> Any:
+    """cuBLAS: the one that CuPy uses, from NVIDIA's wheels or from the system."""
+    found = [
+        path
+        for folder in sys.path
+        if folder
+        for path in sorted(
+            glob.glob(os.path.join(folder, "nvidia", "**", "libcublas.so*"), recursive=True)
+        )
+    ]
+    names = [*found, "libcublas.so.13", "libcublas.so.12", "libcublas.so"]
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise InternalError("cuBLAS (libcublas.so) cannot be loaded")

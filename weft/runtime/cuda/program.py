@@ -1,0 +1,412 @@
+"""A graph as kernels on a GPU, launched as one CUDA graph where none of its nodes is called.
+
+What the plan says is run in order: launches, products, and calls of cards that have no kernel yet,
+which compute with CuPy's arrays. What is on the CPU (a learning rate) is computed first.
+
+Without calls, the work is captured into a CUDA graph for the addresses of its inputs, and launched
+again for the same ones. Results that replace inputs are written in their place, so parameters stay
+where they are; inputs that come at ever new addresses are copied to a place of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.base.config import verifies_plans
+from weft.base.device import CPU
+from weft.base.errors import InternalError
+from weft.codegen.contract import NotNative
+from weft.codegen.cuda.emitter import CudaEmitter, Work
+from weft.core.bind import bind
+from weft.core.grad_mode import no_grad
+from weft.core.ownership import alone_in_list, alone_in_tensor
+from weft.core.tensor import Tensor, wrap
+from weft.ir.dispatch import family_for
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.interpret import run_node
+from weft.ir.literal import Literal
+from weft.ir.op import Trait
+from weft.ir.types import TensorType
+from weft.passes.lowering.lower import lowered
+from weft.runtime.cuda.driver import Driver
+from weft.runtime.cuda.products import gemms
+from weft.runtime.executable import Program
+from weft.schedule.groups import Leaf
+from weft.schedule.plan import Arena, Constant, Input, Output, ProgramPlan
+from weft.schedule.planner import plan_program
+from weft.schedule.verify import verify_plan
+
+__all__ = ["CudaProgram"]
+
+#: Sets of addresses for which a graph is kept, and graphs for one of them: the results of the
+#: call before are mostly still held.
+ADDRESSES, GRAPHS = 8, 2
+#: An input that came at so many other addresses is copied to a place of its own.
+MOVES = 2
+
+
+def _check(graph: Graph) -> None:
+    """Whether there is code for the whole graph."""
+    for node in graph.nodes:
+        if node.graphs:
+            raise NotNative(f"{node.op.name} has no code for GPUs yet")
+        if node.op.traits & (Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE):
+            raise NotNative(f"{node.op.name} has no code for GPUs yet")
+    places = set()
+    for value in graph.values():
+        kind = value.type
+        if not isinstance(kind, TensorType) or kind.layout != "dense":
+            raise NotNative(f"{value} is not a dense tensor")
+        if not all(isinstance(size, int) for size in kind.shape):
+            raise NotNative(f"{value} has a size that is not known")
+        if kind.device != CPU:
+            places.add(kind.device)
+    if len(places) != 1:
+        raise NotNative("its tensors are on several GPUs")
+
+
+class _Captured:
+    """A CUDA graph with the arrays that it writes its results to; None: where an input lies."""
+
+    def __init__(self, launch: Callable[[], None], outputs: list[Any]) -> None:
+        self.launch = launch
+        self.outputs = outputs
+
+    def is_free(self) -> bool:
+        """Whether nobody holds the results of its last run any more."""
+        outputs = self.outputs
+        return all(outputs[i] is None or alone_in_list(outputs, i) for i in range(len(outputs)))
+
+
+class CudaProgram(Program):
+    """A graph on one GPU; call it with tensors."""
+
+    def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
+        _check(graph)
+        whole = lowered(graph)
+        _check(whole)
+        self._graph = graph
+        self._lowered = whole
+        self._driver = driver
+        emitter = CudaEmitter(driver.machine)
+        self._plan: ProgramPlan = plan_program(whole, emitter)
+        if verifies_plans():
+            verify_plan(self._plan, emitter.target)
+        emitter.emit(self._plan)
+        root = self._plan.root
+        self.module = emitter.module
+        self.work: list[Work] = emitter.work
+        self._host_values = {value for value in whole.inputs if _is_host(value)}
+        self._first: list[Work] = []
+        for work in self.work:
+            if self._on_host(work):
+                self._first.append(work)
+                self._host_values.update(work.step.nodes[0].outputs)
+        self._rest = [work for work in self.work if work not in self._first]
+        for work in self._rest:
+            node = work.step.nodes[0]
+            if any(map(_is_host, (*node.inputs, *node.outputs))):
+                raise NotNative("it computes on the CPU with what the GPU made")
+        if any(map(_is_host, whole.outputs)):
+            raise NotNative("a result is on the CPU")
+        #: Nodes that are called: each ends one launch.
+        self.calls = [work.step.nodes[0] for work in self._rest if work.kind == "call"]
+        #: Values on the CPU, or computed from such, that kernels read.
+        self._uploaded = self._read_by_kernels()
+        names = [launch.name for work in self.work for launch in work.launches]
+        self.kernels = names
+        self._functions = driver.load(emitter.module.text() if names else "", names)
+        self._arena = driver.empty((max(256, root.arena),), np.uint8)
+        self._base = driver.address(self._arena)
+        self._at = self._device()
+        self._family = family_for(self._at)
+        self._constants: dict[str, Any] = {}
+        self._fixed: dict[Value, Any] = {}
+        self._texts: dict[Value, bytes] = {}
+        wanted = written or {}
+        self._in_place = {o: i for o, i in root.in_place if wanted.get(o) == i}
+        self._captured: dict[tuple[int, ...], list[_Captured]] = {}
+        self._made: dict[Value, Any] = {}  # what nodes without operands give
+        self._warm = False
+        self._last: dict[int, int] = {}
+        self._moves: dict[int, int] = {}
+        self._staged: dict[int, Any] = {}
+        self._products = {
+            id(work): list(
+                gemms(work.views[0], work.views[1], work.step.nodes[0].outputs[0].tensor_type.shape)
+            )
+            for work in self.work
+            if work.kind == "product"
+        }
+        self._operands = {
+            node: step.group.operands[node] for step in root.steps for node in step.group.operands
+        }
+        self.call = self.__call__
+
+    def _read_by_kernels(self) -> list[Value]:
+        made = {value for work in self._first for value in work.step.nodes[0].outputs}
+        given = {value for value in self._lowered.inputs if _is_host(value)}
+        read = {value for work in self._rest for value in self._reads(work)}
+        read |= set(self._plan.root.results)
+        return [value for value in (*given, *made) if value in read]
+
+    @staticmethod
+    def _reads(work: Work) -> list[Value]:
+        return [v for v in work.buffers if v is not None] or work.step.group.reads()
+
+    def _constant(self, literal: Literal) -> Any:
+        found = self._constants.get(literal.digest)
+        if found is None:
+            found = self._family.from_numpy(np.ascontiguousarray(literal.array), self._at)
+            self._constants[literal.digest] = found
+        return found
+
+    @property
+    def graph(self) -> Graph:
+        return self._graph
+
+    def plan(self) -> str:
+        """The kernels as text, and the places of values in the arena."""
+        return str(self._plan)
+
+    def _device(self) -> Any:
+        found = {v.tensor_type.device for v in self._graph.values()} - {CPU}
+        return found.pop()
+
+    def _on_host(self, work: Work) -> bool:
+        """Whether it is computed from inputs on the CPU alone."""
+        if work.kind != "call":
+            return False
+        operands = work.step.group.operands[work.step.nodes[0]]
+        roots = [op.root for op in operands if isinstance(op, Leaf)]
+        return all(root in self._host_values for root in roots)
+
+    # --- a call ---------------------------------------------------------------------------------
+
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        return [wrap(array) for array in self._outputs(inputs)]
+
+    def _outputs(self, inputs: list[Tensor]) -> list[Any]:
+        """The arrays of the results: by a captured graph where that is possible."""
+        taken = self._may_take(inputs)
+        known = self._known(inputs)
+        if self.calls or not taken or not self._warm:
+            self._warm = True
+            arrays = {} if not taken else self._taken(inputs)
+            return self._single(inputs, known, self._new_outputs(arrays))
+        places = [self._place(number, x) for number, x in enumerate(inputs)]
+        key = tuple([0 if at is None else self._driver.address(at) for at in places])
+        del places
+        entries = self._captured.pop(key, [])
+        self._captured[key] = entries  # the most recent one comes last
+        if len(self._captured) > ADDRESSES:
+            del self._captured[next(iter(self._captured))]
+        found = next((entry for entry in entries if entry.is_free()), None)
+        if found is None and len(entries) == GRAPHS:
+            return self._single(inputs, known, self._new_outputs(self._taken(inputs)))
+        if found is None:
+            found = self._capture(inputs, known)
+            if found is None:
+                return self._single(inputs, known, self._new_outputs(self._taken(inputs)))
+            entries.append(found)
+        found.launch()
+        return [
+            inputs[self._in_place[number]]._data if array is None else array
+            for number, array in enumerate(found.outputs)
+        ]
+
+    def _may_take(self, inputs: list[Tensor]) -> bool:
+        """Whether the inputs that results replace are only held by their tensors."""
+        for number in self._in_place.values():
+            x = inputs[number]
+            if x._data.base is not None or not x._data.flags.c_contiguous:
+                return False
+            if not alone_in_tensor(x):
+                return False
+        return True
+
+    def _taken(self, inputs: list[Tensor]) -> dict[int, Any]:
+        return {output: inputs[number]._data for output, number in self._in_place.items()}
+
+    def _place(self, number: int, x: Tensor) -> Any:
+        """Where a graph reads an input: where it lies, or a place of its own; None on the CPU."""
+        if _is_host(self._lowered.inputs[number]):
+            return None
+        staged = self._staged.get(number)
+        if staged is None:
+            array = x._data
+            if not array.flags.c_contiguous:
+                self._moves[number] = MOVES
+            elif self._last.get(number) != self._driver.address(array):
+                self._moves[number] = self._moves.get(number, -1) + 1
+                self._last[number] = self._driver.address(array)
+            if self._moves.get(number, 0) < MOVES or number in self._in_place.values():
+                return array
+            staged = self._staged[number] = self._driver.empty(array.shape, array.dtype)
+        staged[...] = x._data
+        return staged
+
+    def _known(self, inputs: list[Tensor]) -> dict[Value, Any]:
+        """What only needs the CPU: values there; those for the GPU are brought to fixed places."""
+        known: dict[Value, Any] = {
+            value: x._data
+            for value, x in zip(self._lowered.inputs, inputs, strict=True)
+            if _is_host(value)
+        }
+        for work in self._first:
+            node = work.step.nodes[0]
+            if not node.inputs and node.outputs[0] in self._made:
+                known[node.outputs[0]] = self._made[node.outputs[0]]
+                continue  # it gives the same each time
+            given = [
+                wrap(self._operand(node, i, known.__getitem__)) for i in range(len(node.inputs))
+            ]
+            with no_grad():
+                found = run_node(node, given, bind)
+            known.update((v, x._data) for v, x in zip(node.outputs, found, strict=True))
+            if not node.inputs:
+                self._made.update((v, known[v]) for v in node.outputs)
+        for value in self._uploaded:
+            if value in known:
+                self._fix(value, known[value])
+        return known
+
+    def _fix(self, value: Value, array: Any) -> None:
+        """Bring a value to its fixed place on the GPU, unless it is there."""
+        if isinstance(array, np.ndarray):
+            text = array.tobytes()
+            if self._texts.get(value) == text:
+                return
+            self._texts[value] = text
+            array = self._family.from_numpy(array, self._at)
+        place = self._fixed.get(value)
+        if place is None:
+            place = self._fixed[value] = self._driver.empty(array.shape, array.dtype)
+        place[...] = array
+
+    def _new_outputs(self, taken: Mapping[int, Any]) -> list[Any]:
+        return [
+            taken[number]
+            if number in taken
+            else self._driver.empty(value.tensor_type.shape, value.tensor_type.dtype.numpy)
+            for number, value in enumerate(self._lowered.outputs)
+        ]
+
+    def _single(
+        self, inputs: list[Tensor], known: dict[Value, Any], outputs: list[Any]
+    ) -> list[Any]:
+        """Kernel by kernel."""
+        arrays = [
+            x._data if _is_host(value) or x._data.flags.c_contiguous else x._data.copy()
+            for value, x in zip(self._lowered.inputs, inputs, strict=True)
+        ]
+        self._run(_Buffers(self, arrays, outputs, known))
+        return outputs
+
+    def _capture(self, inputs: list[Tensor], known: dict[Value, Any]) -> _Captured | None:
+        arrays = [
+            x._data if (place := self._place(number, x)) is None else place
+            for number, x in enumerate(inputs)
+        ]
+        taken = self._taken(inputs)
+        outputs = self._new_outputs(taken)
+        buffers = _Buffers(self, arrays, outputs, known)
+        launch = self._driver.capture(lambda: self._run(buffers))
+        if launch is None:
+            return None
+        own = [None if number in taken else array for number, array in enumerate(outputs)]
+        return _Captured(launch, own)
+
+    # --- what runs ------------------------------------------------------------------------------
+
+    def _run(self, buffers: _Buffers) -> None:
+        driver = self._driver
+        for work in self._rest:
+            if work.kind == "call":
+                self._call_card(work, buffers)
+                continue
+            at = [buffers.address(value, work) for value in work.buffers]
+            if work.kind == "product":
+                dtype = work.step.nodes[0].outputs[0].tensor_type.dtype
+                for one in self._products[id(work)]:
+                    driver.product(one, dtype, at)
+                continue
+            for launch in work.launches:
+                driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
+        for number, value in enumerate(self._plan.root.results):
+            if self._plan.root.outputs.get(value) != number:
+                out = buffers.outputs[number]
+                out.reshape(-1)[...] = buffers.array(value).reshape(-1)
+
+    def _call_card(self, work: Work, buffers: _Buffers) -> None:
+        node = work.step.nodes[0]
+        given = [wrap(self._operand(node, i, buffers.array)) for i in range(len(node.inputs))]
+        with no_grad():
+            found = run_node(node, given, bind)
+        for value, tensor in zip(node.outputs, found, strict=True):
+            if self._plan.root.place(value) is not None:
+                buffers.array(value)[...] = tensor._data
+
+    def _operand(self, node: Node, number: int, array: Callable[[Value], Any]) -> Any:
+        """An operand of a node whose card is called."""
+        operand = self._operands[node][number]
+        kind = node.inputs[number].tensor_type
+        if not isinstance(operand, Leaf):
+            made = np.full(kind.shape, operand.number, kind.dtype.numpy)  # type: ignore[union-attr]
+            return family_for(kind.device).from_numpy(made, kind.device)
+        found = array(operand.root)
+        if isinstance(found, np.ndarray) and kind.device != CPU:
+            found = family_for(kind.device).from_numpy(found, kind.device)
+        return found.reshape(kind.shape)
+
+
+class _Buffers:
+    """Where the values of one run lie."""
+
+    def __init__(
+        self,
+        program: CudaProgram,
+        inputs: list[Any],
+        outputs: list[Any],
+        known: dict[Value, Any],
+    ) -> None:
+        self.program = program
+        self.inputs = inputs
+        self.outputs = outputs
+        self.known = known
+
+    def array(self, value: Value) -> Any:
+        program = self.program
+        if value in program._fixed:
+            return program._fixed[value]
+        match program._plan.root.place(value):
+            case Input(number):
+                return self.inputs[number]
+            case Output(number):
+                return self.outputs[number]
+            case Constant(literal):
+                return program._constant(literal)
+            case Arena(offset):
+                kind = value.tensor_type
+                return program._driver.view(program._arena, offset, kind.shape, kind.dtype.numpy)
+        raise InternalError(f"{value} lies nowhere")
+
+    def address(self, value: Value | None, work: Work) -> int:
+        program = self.program
+        if value is None:
+            offset = program._plan.root.memory.offsets.get(work.step.group)
+            return 0 if offset is None else program._base + offset
+        if value not in program._fixed:
+            place = program._plan.root.place(value)
+            if isinstance(place, Arena):
+                return program._base + place.offset
+            if place is None:
+                return program._base  # a result that nobody reads
+        return program._driver.address(self.array(value))
+
+
+def _is_host(value: Value) -> bool:
+    return value.tensor_type.device == CPU
