@@ -234,7 +234,13 @@ def test_control_flow_compiled() -> None:
 def test_explain_says_how_it_runs() -> None:
     double = weft.compile(lambda x: x * 2 + 1)
     assert double(tensor(1.0)).tolist() == [3.0]
-    assert "cuda" in str(weft.explain(double))
+    said = str(weft.explain(double))
+    assert "op by op: it was asked for" in said
+    native = weft.compile(lambda x: x * 2 + 1, backend="native")
+    assert native(tensor(1.0)).tolist() == [3.0]
+    said = str(weft.explain(native))
+    assert "1 kernels and 0 products on cuda, launched as one CUDA graph" in said
+    assert "code for the GPU" in said
 
 
 def test_transforms() -> None:

@@ -35,7 +35,7 @@ def differences(row: Row, dtype: DType, factor: float = 4) -> Iterator[str]:
     """What differs for the samples of a row, in words."""
     call = function(row.name)
     for sample in row.samples(dtype):
-        args, kwargs = (tensors(_normal(given)) for given in (sample.args, sample.kwargs))
+        args, kwargs = (tensors(normal(given)) for given in (sample.args, sample.kwargs))
         try:
             want = flat(call(*args, **kwargs))
             makes = not flat((args, kwargs)) and "device" in inspect.signature(call).parameters
@@ -45,7 +45,7 @@ def differences(row: Row, dtype: DType, factor: float = 4) -> Iterator[str]:
             yield f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
             continue
         for mine, theirs in zip(want, got, strict=True):
-            wrong = _differs(row, mine, theirs, factor)
+            wrong = differs(row, mine, theirs, factor)
             if wrong:
                 yield f"{wrong} {str(sample.args)[:120]}"
         if dtype.kind in ("float", "complex") and row.name not in AMBIGUOUS:
@@ -54,12 +54,12 @@ def differences(row: Row, dtype: DType, factor: float = 4) -> Iterator[str]:
                 yield f"gradient: {wrong} {str(sample.args)[:120]}"
 
 
-def _normal(value: Any) -> Any:
+def normal(value: Any) -> Any:
     """Arguments without denormal numbers, which CuPy's kernels take for zeros."""
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_normal, value))
+        return type(value)(map(normal, value))
     if isinstance(value, dict):
-        return {key: _normal(part) for key, part in value.items()}
+        return {key: normal(part) for key, part in value.items()}
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fcV":
         return value
     parts = np.ascontiguousarray(value).reshape(-1)
@@ -69,7 +69,7 @@ def _normal(value: Any) -> Any:
     return value if not small.any() else usual.view(value.dtype).reshape(value.shape)
 
 
-def _differs(row: Row, mine: Any, theirs: Any, factor: float) -> str:
+def differs(row: Row, mine: Any, theirs: Any, factor: float) -> str:
     if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape):
         return f"type {theirs.type} for {mine.type}"
     if theirs.device.kind != "cuda":
@@ -105,7 +105,7 @@ def _gradients_differ(
         if (mine is None) != (theirs is None):
             return "one is None"
         if mine is not None:
-            wrong = _differs(row, mine, theirs, 4 * factor)
+            wrong = differs(row, mine, theirs, 4 * factor)
             if wrong:
                 return wrong
     return ""

@@ -93,9 +93,24 @@ class EmulatedDriver:
             out = _matrix(c, n, m, False, m, dtype)
             out[...] = (left.astype(wide) @ right.astype(wide)).astype(dtype.numpy)
 
+    def flag(self) -> Any:
+        return _Flag()
+
     def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
         self.log.append("capture")
         return run
+
+
+class _Flag:
+    def __init__(self) -> None:
+        self._value = ctypes.c_int32()
+        self.address = ctypes.addressof(self._value)
+
+    def clear(self) -> None:
+        self._value.value = 0
+
+    def read(self) -> int:
+        return self._value.value
 
 
 def _matrix(

@@ -33,11 +33,13 @@ class Program:
     """Runs a graph, and answers the questions of tools about it.
 
     call     inputs -> all outputs, in tensors of their own, without gradients
-    reason   why the graph runs op by op; empty for machine code
+    reason   why the graph runs op by op, or how a GPU runs it; empty for machine code
+    device   the kind of device that its code is for
     """
 
     call: Call
     reason = ""
+    device = "cpu"
     _graph: Graph
 
     @property

@@ -113,7 +113,7 @@ def _verify_layouts(group: Group, target: Target) -> None:
             )
 
 
-_STRIDED = (*IN_REGISTERS, "attention_grad")
+_STRIDED = (*IN_REGISTERS, "attention_grad", "kernel")
 
 
 # --- memory ---------------------------------------------------------------------------------------

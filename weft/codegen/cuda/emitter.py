@@ -8,9 +8,11 @@ from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import NotNative
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.nodes import NODES, emit_check
 from weft.codegen.cuda.target import CudaTarget
 from weft.codegen.text import Module
 from weft.ir.graph import Value
+from weft.ops.cards import NLL
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -47,6 +49,8 @@ class CudaEmitter(Emitter):
         self.module = Module(self.machine)
         self._launches: dict[int, tuple[Launch, ...]] = {}
         self.work: list[Work] = []
+        #: Inputs whose values are checked before a run, each with the kernel that does it.
+        self.checks: list[tuple[Value, Launch]] = []
 
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         group = step.group
@@ -55,7 +59,18 @@ class CudaEmitter(Emitter):
             self._launches[id(step)] = tuple(launches)
             each = step.work().bytes / 3e3 / len(launches)  # ns at 3 TB/s
             return [Kernel(one.name, 1, max(each, 1500.0), scratch) for one in launches]
+        node = step.nodes[0]
+        if group.kind == "kernel" and node.op.name in NODES:
+            made = NODES[node.op.name](self.module, name.replace(".", "_"), node)
+            self._launches[id(step)] = tuple(made)
+            if node.op is NLL:
+                check = emit_check(self.module, f"{made[0].name}_check", node)
+                self.checks.append((node.inputs[1], check))
+            return [Kernel(one.name, 1, 1500.0) for one in made]
         if group.kind == "kernel":
+            operands = group.operands[node]
+            if not all(isinstance(op, Leaf) and _is_matrix(op.view) for op in operands):
+                return None
             return [Kernel(name, 1, max(step.work().flops / 4e4, 2500.0))]
         if group.kind == "control":
             raise NotNative(f"{step.nodes[0].op.name} has no code for GPUs yet")
@@ -63,7 +78,7 @@ class CudaEmitter(Emitter):
 
     def emit(self, plan: ProgramPlan) -> None:
         for step in plan.root.steps:
-            if step.kind == "loop":
+            if id(step) in self._launches:
                 buffers = tuple(arguments(step.group, step.kernels))
                 self.work.append(Work("launch", step, self._launches[id(step)], buffers))
             elif step.kind == "kernel":
@@ -74,3 +89,11 @@ class CudaEmitter(Emitter):
                 self.work.append(Work("product", step, buffers=buffers, views=views))
             else:
                 self.work.append(Work("call", step))
+
+
+def _is_matrix(view: View) -> bool:
+    """Whether the last two axes are a matrix of cuBLAS: by rows or by columns, none repeated."""
+    (rows, columns), (down, along) = view.shape[-2:], view.strides[-2:]
+    if along == 1 or columns == 1:
+        return rows == 1 or down >= columns
+    return along >= rows and (rows == 1 or down == 1)

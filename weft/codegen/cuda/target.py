@@ -7,9 +7,10 @@ from weft.base.dims import has_dims
 from weft.base.shapes import size_of
 from weft.codegen.elementwise import has_emitter
 from weft.codegen.loops.reduce import JOINS
+from weft.codegen.scalar.forms import supported
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
-from weft.ops.cards import ALL, ANY, MATMUL
+from weft.ops.cards import ALL, ANY, CONCAT, MATMUL, NLL
 from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
 from weft.schedule.target import Limits, Target
@@ -38,7 +39,15 @@ class CudaTarget(Target):
         return has_emitter(node.op.name, inputs, result)
 
     def kind(self, node: Node) -> str:
-        if not _has_elements(node) or node.op is not MATMUL:
+        if not _has_elements(node):
+            return ""
+        if node.op is CONCAT:
+            fits = len(node.inputs) <= self.limits.buffers
+            return "kernel" if fits and supported(node.outputs[0].tensor_type.dtype) else ""
+        if node.op is NLL:  # its targets are checked before a run, where they are an input
+            logp, target = node.inputs
+            return "kernel" if target.node is None and supported(logp.tensor_type.dtype) else ""
+        if node.op is not MATMUL:
             return ""
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
         axes = [len(value.tensor_type.shape) for value in node.inputs]

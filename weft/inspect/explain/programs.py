@@ -51,7 +51,11 @@ def program_facts(
     return Program(
         name=executable.name,
         recording=executable.recording,
-        backend="interpret" if code is None else "native",
+        backend=program.device
+        if program.device != "cpu"
+        else "interpret"
+        if code is None
+        else "native",
         captured=executable.captured.node_count(),
         optimized=optimized.node_count(),
         scheduled=scheduled,

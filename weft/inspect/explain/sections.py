@@ -77,6 +77,9 @@ def _summary(facts: Facts) -> Section:
         if not native
         else (f"native code ({native} of {len(programs)})")
     )
+    on_gpu = sum(program.backend == "cuda" for program in programs)
+    if on_gpu:
+        runs = "code for the GPU" if on_gpu == len(programs) else f"the GPU ({on_gpu}) and {runs}"
     lines: list[Block] = [
         Line([Place(where), Dim(f"· {by}, run by {runs if programs else 'Python'}")]),
     ]

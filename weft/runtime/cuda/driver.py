@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from weft.base.dtypes import DType
 from weft.codegen.cuda.machine import GpuMachine
 from weft.runtime.cuda.products import Blas, Gemm
 
-__all__ = ["CupyDriver", "Driver"]
+__all__ = ["CupyDriver", "Driver", "Flag"]
 
 
 class Driver(Protocol):
@@ -37,8 +38,38 @@ class Driver(Protocol):
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         """A part of an array of bytes as another array."""
 
+    def flag(self) -> Flag:
+        """A number that kernels can set and the CPU can read."""
+
     def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
         """What launches again all that `run` starts, as one graph; None if it cannot."""
+
+
+class Flag(Protocol):
+    """Set to 0 by `clear`; `read` waits for all that was launched."""
+
+    address: int
+
+    def clear(self) -> None: ...
+
+    def read(self) -> int: ...
+
+
+class _PinnedFlag:
+    """Memory of the CPU that kernels reach."""
+
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._memory = cupy.cuda.alloc_pinned_memory(4)
+        self.address = int(self._memory.ptr)
+        self._value = ctypes.c_int32.from_address(self.address)
+
+    def clear(self) -> None:
+        self._value.value = 0
+
+    def read(self) -> int:
+        self._cupy.cuda.get_current_stream().synchronize()
+        return self._value.value
 
 
 class CupyDriver:
@@ -78,6 +109,9 @@ class CupyDriver:
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return array[offset : offset + size].view(dtype).reshape(tuple(shape))
+
+    def flag(self) -> Flag:
+        return _PinnedFlag(self._cupy)
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
         cuda, stream = self._cupy.cuda, self._stream

@@ -107,6 +107,22 @@ def row_sums(xp: Any, g: Any, indices: Any, *, rows: int, padding_idx: int | Non
     return sums.astype(g.dtype) if narrow else sums
 
 
+def nll(xp: Any, logp: Any, target: Any, *, axis: int, ignore_index: int) -> Any:
+    classes = logp.shape[axis]
+    if target.shape != logp.shape[:axis] + logp.shape[axis + 1 :] or target.dtype.kind not in "iu":
+        raise ValueError  # the type rule explains the error
+    ignored = target == ignore_index
+    wide = xp.where(ignored, 0, target.astype(np.int64))
+    if wide.size and not (int(wide.min()) >= 0 and int(wide.max()) < classes):
+        wrong = int(wide[(wide < 0) | (wide >= classes)][0])
+        raise IndexError(
+            f"the target {wrong} is none of the {classes} classes",
+            hint=f"classes are numbered 0 … {classes - 1}; {ignore_index} is ignored",
+        )
+    found = xp.raw.take_along_axis(logp, xp.expand_dims(wide, axis), axis=axis)
+    return xp.where(ignored, xp.zeros((), dtype=logp.dtype), -found.reshape(target.shape))
+
+
 def joined(xp: Any, x1: Any, x2: Any) -> Any:
     """Complex numbers part by part: a product with 1j would turn an infinite part into NaN."""
     parts = xp.broadcast_arrays(x1, x2)
@@ -123,6 +139,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "setitem": setitem,
     "embedding": embedding,
     "row_sums": row_sums,
+    "nll": nll,
     "complex": joined,
 }
 

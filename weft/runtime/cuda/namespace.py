@@ -53,7 +53,7 @@ class Namespace:
     """CuPy's functions under their names, but for those that differ from NumPy's."""
 
     def __init__(self, cupy: Any, cupyx: Any) -> None:
-        self._cupy = cupy
+        self._cupy = self.raw = cupy
         self.linalg = _Linalg(cupy, cupyx)
         self.erf = cupyx.scipy.special.erf
 

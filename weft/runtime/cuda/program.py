@@ -26,14 +26,15 @@ from weft.core.ownership import alone_in_list, alone_in_tensor
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.interpret import run_node
+from weft.ir.interpret import PreparedGraph, run_node
 from weft.ir.literal import Literal
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.passes.lowering.lower import lowered
-from weft.runtime.cuda.driver import Driver
+from weft.runtime.cuda.driver import Driver, Flag
 from weft.runtime.cuda.products import gemms
 from weft.runtime.executable import Program
+from weft.runtime.interpreted import interpreted
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import Arena, Constant, Input, Output, ProgramPlan
 from weft.schedule.planner import plan_program
@@ -84,6 +85,8 @@ class _Captured:
 class CudaProgram(Program):
     """A graph on one GPU; call it with tensors."""
 
+    device = "cuda"
+
     def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
         _check(graph)
         whole = lowered(graph)
@@ -117,7 +120,11 @@ class CudaProgram(Program):
         #: Values on the CPU, or computed from such, that kernels read.
         self._uploaded = self._read_by_kernels()
         names = [launch.name for work in self.work for launch in work.launches]
-        self.kernels = names
+        self.kernels = list(names)
+        numbers = {value: number for number, value in enumerate(whole.inputs)}
+        self._checks = [(numbers[value], launch) for value, launch in emitter.checks]
+        self._flag: Flag | None = None
+        names += [launch.name for _, launch in self._checks]
         self._functions = driver.load(emitter.module.text() if names else "", names)
         self._arena = driver.empty((max(256, root.arena),), np.uint8)
         self._base = driver.address(self._arena)
@@ -145,6 +152,16 @@ class CudaProgram(Program):
             node: step.group.operands[node] for step in root.steps for node in step.group.operands
         }
         self.call = self.__call__
+        self.reason = self._told()
+
+    def _told(self) -> str:
+        """How it runs, in words."""
+        products = sum(len(calls) for calls in self._products.values())
+        said = f"{len(self.kernels)} kernels and {products} products on {self._at}"
+        if not self.calls:
+            return f"{said}, launched as one CUDA graph"
+        names = ", ".join(dict.fromkeys(node.op.name for node in self.calls))
+        return f"{said}, launched one by one around what CuPy runs: {names}"
 
     def _read_by_kernels(self) -> list[Value]:
         made = {value for work in self._first for value in work.step.nodes[0].outputs}
@@ -191,6 +208,7 @@ class CudaProgram(Program):
 
     def _outputs(self, inputs: list[Tensor]) -> list[Any]:
         """The arrays of the results: by a captured graph where that is possible."""
+        self._check_inputs(inputs)
         taken = self._may_take(inputs)
         known = self._known(inputs)
         if self.calls or not taken or not self._warm:
@@ -217,6 +235,21 @@ class CudaProgram(Program):
             inputs[self._in_place[number]]._data if array is None else array
             for number, array in enumerate(found.outputs)
         ]
+
+    def _check_inputs(self, inputs: list[Tensor]) -> None:
+        """Raise the error of the op that some input is not fit for."""
+        if not self._checks:
+            return
+        if self._flag is None:
+            self._flag = self._driver.flag()
+        self._flag.clear()
+        for number, launch in self._checks:
+            array = _contiguous(inputs[number]._data)
+            at = [self._driver.address(array), self._flag.address]
+            self._driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
+        if self._flag.read():
+            interpreted(PreparedGraph(self._graph), inputs)  # raises it, with the user's line
+            raise InternalError("a check of inputs failed, and their op did not")
 
     def _may_take(self, inputs: list[Tensor]) -> bool:
         """Whether the inputs that results replace are only held by their tensors."""
@@ -300,7 +333,7 @@ class CudaProgram(Program):
     ) -> list[Any]:
         """Kernel by kernel."""
         arrays = [
-            x._data if _is_host(value) or x._data.flags.c_contiguous else x._data.copy()
+            x._data if _is_host(value) else _contiguous(x._data)
             for value, x in zip(self._lowered.inputs, inputs, strict=True)
         ]
         self._run(_Buffers(self, arrays, outputs, known))
@@ -337,7 +370,7 @@ class CudaProgram(Program):
             for launch in work.launches:
                 driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
         for number, value in enumerate(self._plan.root.results):
-            if self._plan.root.outputs.get(value) != number:
+            if value in self._fixed or self._plan.root.outputs.get(value) != number:
                 out = buffers.outputs[number]
                 out.reshape(-1)[...] = buffers.array(value).reshape(-1)
 
@@ -348,7 +381,7 @@ class CudaProgram(Program):
             found = run_node(node, given, bind)
         for value, tensor in zip(node.outputs, found, strict=True):
             if self._plan.root.place(value) is not None:
-                buffers.array(value)[...] = tensor._data
+                buffers.array(value)[...] = tensor._data.reshape(value.tensor_type.shape)
 
     def _operand(self, node: Node, number: int, array: Callable[[Value], Any]) -> Any:
         """An operand of a node whose card is called."""
@@ -386,7 +419,7 @@ class _Buffers:
             case Input(number):
                 return self.inputs[number]
             case Output(number):
-                return self.outputs[number]
+                return self.outputs[number].reshape(value.tensor_type.shape)
             case Constant(literal):
                 return program._constant(literal)
             case Arena(offset):
@@ -406,6 +439,10 @@ class _Buffers:
             if place is None:
                 return program._base  # a result that nobody reads
         return program._driver.address(self.array(value))
+
+
+def _contiguous(array: Any) -> Any:
+    return array if array.flags.c_contiguous else array.copy()
 
 
 def _is_host(value: Value) -> bool:
