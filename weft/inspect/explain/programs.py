@@ -74,6 +74,13 @@ def program_facts(
     )
 
 
+def _backend(program: Any, code: Any) -> str:
+    """What runs a program: "interpret", "native", or a kind of device."""
+    if program.device != "cpu":
+        return str(program.device)
+    return "interpret" if code is None else "native"
+
+
 def passes(executable: Executable) -> list[Pass]:
     """Each pass that changed something.
 
