@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from weft.base.dims import has_dims
 from weft.compile import run_passes

@@ -38,6 +38,9 @@ class Driver(Protocol):
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         """A part of an array of bytes as another array."""
 
+    def in_turn(self, before: int) -> int:
+        """The stream into which work goes now; waits for `before`, if that is another one."""
+
     def flag(self) -> Flag:
         """A number that kernels can set and the CPU can read."""
 
@@ -109,6 +112,12 @@ class CupyDriver:
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return array[offset : offset + size].view(dtype).reshape(tuple(shape))
+
+    def in_turn(self, before: int) -> int:
+        now: int = self._cupy.cuda.get_current_stream().ptr
+        if now != before:
+            self._cupy.cuda.Device().synchronize()
+        return now
 
     def flag(self) -> Flag:
         return _PinnedFlag(self._cupy)

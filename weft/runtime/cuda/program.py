@@ -10,6 +10,7 @@ where they are; inputs that come at ever new addresses are copied to a place of 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -137,6 +138,8 @@ class CudaProgram(Program):
         self._in_place = {o: i for o, i in root.in_place if wanted.get(o) == i}
         self._captured: dict[tuple[int, ...], list[_Captured]] = {}
         self._made: dict[Value, Any] = {}  # what nodes without operands give
+        self._lock = threading.RLock()
+        self._stream = 0
         self._warm = False
         self._last: dict[int, int] = {}
         self._moves: dict[int, int] = {}
@@ -204,7 +207,9 @@ class CudaProgram(Program):
     # --- a call ---------------------------------------------------------------------------------
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        return [wrap(array) for array in self._outputs(inputs)]
+        with self._lock:  # all calls share the arena, and so one stream at a time
+            self._stream = self._driver.in_turn(self._stream)
+            return [wrap(array) for array in self._outputs(inputs)]
 
     def _outputs(self, inputs: list[Tensor]) -> list[Any]:
         """The arrays of the results: by a captured graph where that is possible."""
