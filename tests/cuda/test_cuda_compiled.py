@@ -46,6 +46,20 @@ def program(compiled: Any) -> CudaProgram:
     return made
 
 
+def _looped(x: weft.Tensor, w: weft.Tensor) -> weft.Tensor:
+    for _ in range(10):
+        x = weft.tanh(x * w + 0.5)
+    return x.sum()
+
+
+def _norm_gradients(x: weft.Tensor, w: weft.Tensor) -> Any:
+    def loss(x: weft.Tensor, w: weft.Tensor) -> weft.Tensor:
+        return (F.gelu(F.layer_norm(x, (48,), w)) * x).sum()
+
+    _, pull = weft.vjp(loss, x, w)
+    return pull(weft.ones_like(x.sum()))
+
+
 #: Functions of tensors of these shapes, and how many kernels or products they take.
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "elementwise": (lambda x: weft.tanh(x * 2 + 1) / 3, [(5, 40)]),
@@ -62,6 +76,13 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "softmax of columns": (lambda x: weft.softmax(x, axis=0), [(6, 33)]),
     "several": (lambda x: (weft.softmax(x, axis=1), x.sum(axis=0), (x * x).sum()), [(6, 33)]),
     "layer norm": (lambda x, w: F.gelu(F.layer_norm(x, (24,), w)), [(5, 24), (24,)]),
+    "kept rows": (lambda x, w: F.gelu(F.layer_norm(x, (48,), w)), [(5, 48), (48,)]),
+    "kept rows, columns": (lambda x: (weft.softmax(x, axis=1) * x).sum(axis=0), [(17, 32)]),
+    "kept rows, total": (lambda x: weft.logsumexp(x, axis=1).sum(), [(300, 16)]),
+    "kept rows, total of all": (lambda x: (weft.softmax(x, axis=1) ** 2).sum(), [(300, 16)]),
+    "kept rows of stacks": (lambda x: weft.softmax(x, axis=2).sum(axis=(0, 1)), [(3, 7, 16)]),
+    "a loop": (_looped, [(4, 6), (6,)]),
+    "gradient of layer norm": (_norm_gradients, [(9, 48), (48,)]),
     "product": (lambda x, w: F.relu(x @ w + 1), [(5, 8), (8, 3)]),
     "transposed product": (lambda x, y: (x.mT @ y).sum(axis=0), [(5, 8), (5, 4)]),
     "stack of products": (lambda x: x @ x.mT, [(2, 3, 4, 6)]),

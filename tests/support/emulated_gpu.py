@@ -28,7 +28,9 @@ class EmulatedDriver:
     """See `weft.runtime.cuda.driver.Driver`. `log` has what was launched."""
 
     def __init__(self, threads: int = 16, blocks: int = 3) -> None:
-        self.machine = GpuMachine(threads=threads, blocks=blocks, emulated=True)
+        self.machine = GpuMachine(
+            threads=threads, row=threads, blocks=blocks, each=3, emulated=True
+        )
         self.log: list[str] = []
         self._libraries: list[Any] = []
 

@@ -21,12 +21,18 @@ class Unroll(Pass):
 
     name = "unroll"
 
+    def __init__(self, iterations: int = MOST_ITERATIONS, nodes: int = MOST_NODES) -> None:
+        """Of at most so many iterations, which make at most so many nodes."""
+        self.iterations = iterations
+        self.nodes = nodes
+
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        if not any(map(is_short, graph.nodes)):
+        short = {node for node in graph.nodes if is_short(node, self.iterations, self.nodes)}
+        if not short:
             return graph
         builder = Builder(graph)
         for node in graph.nodes:
-            if is_short(node):
+            if node in short:
                 _unroll(node, builder)
                 notes.add("loop unrolled")
             else:
@@ -34,7 +40,7 @@ class Unroll(Pass):
         return builder.finish()
 
 
-def is_short(node: Node) -> bool:
+def is_short(node: Node, iterations: int = MOST_ITERATIONS, nodes: int = MOST_NODES) -> bool:
     """Whether a node is a scan that is worth unrolling.
 
     A body with sizes of its own is not unrolled: they would have the same name in all iterations.
@@ -43,9 +49,9 @@ def is_short(node: Node) -> bool:
         return False
     length = node.attrs["length"]
     body = node.graphs[0]
-    if not isinstance(length, int) or length > MOST_ITERATIONS:
+    if not isinstance(length, int) or length > iterations:
         return False
-    if length * body.node_count() > MOST_NODES or local_sizes(body):
+    if length * body.node_count() > nodes or local_sizes(body):
         return False
     xs = node.inputs[node.attrs["consts"] + node.attrs["carries"] :]
     ys = body.outputs[node.attrs["carries"] :]
@@ -61,7 +67,7 @@ def _unroll(node: Node, builder: Builder) -> None:
     xs = given[consts + carries :]
     ys: list[list[Value]] = [[] for _ in body.outputs[carries:]]
     for step in reversed(range(length)) if reverse else range(length):
-        slices = [builder.add(GETITEM, x, like=node, index=step) for x in xs]
+        slices = [_row(builder, node, x, step) for x in xs]
         results = inline(builder, body, [*fixed, *carried, *slices])
         carried = results[:carries]
         for kept, y in zip(ys, results[carries:], strict=True):
@@ -70,6 +76,17 @@ def _unroll(node: Node, builder: Builder) -> None:
     for value, kept in zip(node.outputs[carries:], ys, strict=True):
         stacked.append(_stacked(builder, node, value, kept[::-1] if reverse else kept))
     builder.forward(node.outputs, [*carried, *stacked])
+
+
+def _row(builder: Builder, node: Node, x: Value, step: int) -> Value:
+    """x[step]; if x was stacked by another unrolled loop, what was stacked there."""
+    made = x.node
+    stacked = made is not None and made.op is CONCAT and made.attrs["axis"] == 0
+    parts = [part.tensor_type for part in made.inputs] if made is not None and stacked else []
+    if made is not None and parts and all(part.shape[0] == 1 for part in parts):
+        shape = parts[step].shape[1:]
+        return builder.add(RESHAPE, made.inputs[step], like=node, shape=shape)
+    return builder.add(GETITEM, x, like=node, index=step)
 
 
 def _stacked(builder: Builder, node: Node, value: Value, ys: list[Value]) -> Value:

@@ -33,6 +33,7 @@ from weft.ir.signature import OutputRouting
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ASSUME_SHAPE
 from weft.passes.pipeline import optimize
+from weft.passes.unroll import Unroll
 from weft.runtime.call_code import table_bytes
 from weft.runtime.cuda.opening import driver
 from weft.runtime.executable import Program
@@ -108,12 +109,19 @@ def native(
         return InterpretedProgram(optimized() if optimized else graph, reason.message)
 
 
+#: Loops of known length are straight-line code on a GPU, where that is no more than this.
+_LONG_UNROLL = Unroll(iterations=64, nodes=1500)
+
+
 def _on_gpu(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.device.kind == "cuda"
 
 
 def gpu_program(graph: Graph, written: Mapping[int, int] | None) -> Program:
     """The program of a graph on a GPU; the interpreter's where there is no code for it."""
+    if any(node.op.loop for node in graph.nodes):  # a launch costs more than the code of a round
+        unrolled = _LONG_UNROLL.run(graph)
+        graph = optimize(unrolled) if unrolled is not graph else graph
     try:
         made: Program = gpu_programs().CudaProgram(graph, written, driver())
     except NotNative as reason:

@@ -34,6 +34,8 @@ __all__ = ["Launch", "emit_group"]
 #: Elements that a thread of an elementwise kernel computes, where there are many.
 PER_THREAD = 4
 MANY = 1 << 18
+#: Ops that the code of a row in registers may have; else it is a loop.
+MOST_CODE = 800
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +252,12 @@ class _Group:
     ) -> None:
         """A block goes over one row, or over the rows of a piece of the summed axes."""
         length = self._count(row)
-        threads = 32
-        while threads < self.machine.threads and threads < length:
+        threads = min(32, self.machine.row)
+        while threads < self.machine.row and threads * self.machine.each < length:
             threads *= 2
+        each = length // threads if length % threads == 0 else 0
+        large = each * len(self.group.nodes) > MOST_CODE
+        each = each if each <= self.machine.each and not large else 0
         builder = self._builder()
         f = builder.f
         pointers = self._pointers(builder)
@@ -270,14 +275,28 @@ class _Group:
         for node in columns:
             self._take(node, blocks * length)
         column_at = {node: self._part(builder, node) + builder.block() * length for node in columns}
-        for node, at in column_at.items():
-            reduction = self.reductions[node]
-            with f.loop(builder.thread(), length, threads) as column:
-                store(f, reduction.dtype, at + column, reduction.begin(1), 1)
+        thread = builder.thread()
+        own: dict[Node, list[Ptr]] = {}  # sums of columns that a thread keeps
+        if each:
+            for node in columns:
+                own[node] = [self._begin(builder, [node])[node] for _ in range(each)]
+        else:
+            for node, at in column_at.items():
+                reduction = self.reductions[node]
+                with f.loop(thread, length, threads) as column:
+                    store(f, reduction.dtype, at + column, reduction.begin(1), 1)
         start = piece * share
         with f.loop(start, minimum(start + share, count)) as i:
             index = self._index(kept_loops, outer) | self._index(summed_loops, i)
-            self._row(builder, row, index, pointers, threads, sums, column_at)
+            if each:
+                rows = _KeptRow(self, builder, row, index, pointers, threads, each, sums, own)
+            else:
+                rows = _LoopedRow(self, builder, row, index, pointers, threads, sums, column_at)
+            self._stages(builder, index, pointers, threads, rows)
+        for node, kept_sums in own.items():
+            for number, var in enumerate(kept_sums):
+                place = column_at[node] + (thread + number * threads)
+                store(f, self.reductions[node].dtype, place, var.load(), 1)
         for node, var in sums.items():
             made = self._joined(builder, node, var.load(), threads)
             with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
@@ -289,63 +308,44 @@ class _Group:
         for node in columns:
             self._column_of_parts(node, kept, row, pieces)
 
-    def _row(
+    def _stages(
         self,
         builder: KernelBuilder,
-        row: list[int],
         outer: Mapping[int, Size],
         pointers: Mapping[Access, Ptr],
         threads: int,
-        sums: Mapping[Node, Ptr],
-        columns: Mapping[Node, Ptr],
+        rows: _Row,
     ) -> None:
         """All stages of one row."""
         f, group, found = builder.f, self.group, self.levels
-        loops = self._loops(row)
-        length = self._count(row)
-        known: dict[Value, str] = {}
         before = {node: level_before(group, found, node) for node in self.reductions}
         for stage in range(max(found.values(), default=0) + 1):
-            rows = [
+            reduced = [
                 node
                 for node in self.reductions
                 if before[node] == stage and node.outputs[0] not in group.after
             ]
-            over = [node for node in columns if before[node] == stage]
-            whole = {node: var for node, var in sums.items() if before[node] == stage}
-            stored = [
-                value
-                for value in group.outputs
-                if value not in group.after
-                and found[value] == stage
-                and not same_for_row(group, value)
+            over = [
+                node
+                for node in self.reductions
+                if before[node] == stage and node.outputs[0] in group.after
             ]
-            once = [
-                value
-                for value in group.outputs
-                if found[value] == stage and same_for_row(group, value)
-            ]
+            here = [v for v in group.outputs if v not in group.after and found[v] == stage]
+            stored = [value for value in here if not same_for_row(group, value)]
+            once = [value for value in here if same_for_row(group, value)]
             if once:
                 with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
-                    point = Point(f, group, pointers.__getitem__, outer, known=known)
+                    point = Point(f, group, pointers.__getitem__, outer, known=rows.known)
                     for value in once:
                         self._store(point, value)
-            if not (rows or over or whole or stored):
+            if not (reduced or over or stored):
                 continue
-            parts = self._begin(builder, rows)
-            with f.loop(builder.thread(), length, threads) as place:
-                index = {**outer, **self._index(loops, place)}
-                point = Point(f, group, pointers.__getitem__, index, known=known)
-                self._add(point, parts)
-                self._add(point, whole)
-                for node in over:
-                    self._add_column(point, node, columns[node] + place)
-                for value in stored:
-                    self._store(point, value)
+            parts = self._begin(builder, reduced)
+            rows.over(parts, over, stored)
             for node, var in parts.items():
                 reduction = self.reductions[node]
                 made = self._joined(builder, node, var.load(), threads)
-                known[node.outputs[0]] = reduction.finished(f, made)
+                rows.known[node.outputs[0]] = reduction.finished(f, made)
 
     # --- parts ----------------------------------------------------------------------------------
 
@@ -375,7 +375,8 @@ class _Group:
     def _joined(self, builder: KernelBuilder, node: Node, value: str, threads: int) -> str:
         """What all threads of a block have, joined in a tree: each thread gets it."""
         f, reduction = builder.f, self.reductions[node]
-        room = builder.shared(memory_type(reduction.dtype), self.machine.threads)
+        most = max(self.machine.threads, self.machine.row)
+        room = builder.shared(memory_type(reduction.dtype), most)
         thread = builder.thread()
         mine = room + thread
         builder.wait()  # for those that still read what was joined before
@@ -395,7 +396,7 @@ class _Group:
         """One block adds the parts of a total."""
         builder = self._builder(f"_sum{len(self.launches)}")
         f, reduction = builder.f, self.reductions[node]
-        threads = 32
+        threads = min(32, self.machine.threads)
         while threads < self.machine.threads and threads < count:
             threads *= 2
         parts = self._part(builder, node)
@@ -435,3 +436,91 @@ class _Group:
                     out = out + index[axis] * step
             store(f, access.dtype, out, reduction.finished(f, var.load()), 1)
         self._launch(builder, -(-columns // threads), threads)
+
+
+class _Row:
+    """How the threads of a block go over one row. `known`: what is the same for all of it."""
+
+    def __init__(self, group: _Group, builder: KernelBuilder, sums: Mapping[Node, Ptr]) -> None:
+        self.group = group
+        self.builder = builder
+        self.sums = sums
+        self.known: dict[Value, str] = {}
+
+    def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
+        """One stage: add to the parts of reductions and to what exists after the loops, and store
+        results."""
+        raise NotImplementedError
+
+
+class _LoopedRow(_Row):
+    """A loop for each stage: values are read and computed again."""
+
+    def __init__(
+        self,
+        group: _Group,
+        builder: KernelBuilder,
+        row: list[int],
+        outer: Mapping[int, Size],
+        pointers: Mapping[Access, Ptr],
+        threads: int,
+        sums: Mapping[Node, Ptr],
+        columns: Mapping[Node, Ptr],
+    ) -> None:
+        super().__init__(group, builder, sums)
+        self.loops = group._loops(row)
+        self.length = group._count(row)
+        self.outer, self.pointers, self.threads = outer, pointers, threads
+        self.columns = columns
+
+    def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
+        group, f = self.group, self.builder.f
+        with f.loop(self.builder.thread(), self.length, self.threads) as place:
+            index = {**self.outer, **group._index(self.loops, place)}
+            point = Point(f, group.group, self.pointers.__getitem__, index, known=self.known)
+            group._add(point, parts)
+            for node in after:
+                if node in self.columns:
+                    group._add_column(point, node, self.columns[node] + place)
+                else:
+                    group._add(point, {node: self.sums[node]})
+            for value in stored:
+                group._store(point, value)
+
+
+class _KeptRow(_Row):
+    """Each thread keeps its few elements in registers: they are read and computed once."""
+
+    def __init__(
+        self,
+        group: _Group,
+        builder: KernelBuilder,
+        row: list[int],
+        outer: Mapping[int, Size],
+        pointers: Mapping[Access, Ptr],
+        threads: int,
+        each: int,
+        sums: Mapping[Node, Ptr],
+        columns: Mapping[Node, list[Ptr]],
+    ) -> None:
+        super().__init__(group, builder, sums)
+        loops, thread = group._loops(row), builder.thread()
+        self.columns = columns
+        self.points = []
+        for number in range(each):
+            index = {**outer, **group._index(loops, thread + number * threads)}
+            point = Point(builder.f, group.group, pointers.__getitem__, index)
+            point._known = self.known  # grows from stage to stage
+            self.points.append(point)
+
+    def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
+        group = self.group
+        for number, point in enumerate(self.points):
+            group._add(point, parts)
+            for node in after:
+                own = self.columns.get(node)
+                var = self.sums[node] if own is None else own[number]
+                group._add(point, {node: var})
+        for point in self.points:
+            for value in stored:
+                group._store(point, value)

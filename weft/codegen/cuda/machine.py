@@ -12,13 +12,17 @@ class GpuMachine:
     """
     arch        what LLVM's NVPTX target makes code for; drivers translate it to newer GPUs
     blocks      blocks of a grid that share one sum: enough to fill a large GPU
-    threads     threads of a block at most
+    threads     threads of a block
+    row         threads of a block that goes over a row, at most
+    each        elements of a row that a thread keeps in registers, at most
     emulated    the code is for a CPU, where each thread of a block is a call: for tests
     """
 
     arch: str = "sm_80"
     blocks: int = 528
     threads: int = 256
+    row: int = 1024
+    each: int = 8
     emulated: bool = False
 
     def has(self, feature: str) -> bool:

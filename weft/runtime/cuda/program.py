@@ -141,7 +141,17 @@ class CudaProgram(Program):
         self._lock = threading.RLock()
         self._stream = 0
         self._warm = False
-        self._last: dict[int, int] = {}
+        #: Inputs on the GPU, and whether results take their places.
+        taken = set(self._in_place.values())
+        self._on_gpu = [
+            (number, number in taken)
+            for number, value in enumerate(whole.inputs)
+            if not _is_host(value)
+        ]
+        self._on_cpu = [number for number, value in enumerate(whole.inputs) if _is_host(value)]
+        self._last_known: tuple[Any, dict[Value, Any]] = None, {}
+        self._checked: dict[int, Any] = {}
+        self._last = dict.fromkeys(range(len(whole.inputs)), 0)
         self._moves: dict[int, int] = {}
         self._staged: dict[int, Any] = {}
         self._products = {
@@ -220,9 +230,7 @@ class CudaProgram(Program):
             self._warm = True
             arrays = {} if not taken else self._taken(inputs)
             return self._single(inputs, known, self._new_outputs(arrays))
-        places = [self._place(number, x) for number, x in enumerate(inputs)]
-        key = tuple([0 if at is None else self._driver.address(at) for at in places])
-        del places
+        key = self._addresses(inputs)
         entries = self._captured.pop(key, [])
         self._captured[key] = entries  # the most recent one comes last
         if len(self._captured) > ADDRESSES:
@@ -243,18 +251,23 @@ class CudaProgram(Program):
 
     def _check_inputs(self, inputs: list[Tensor]) -> None:
         """Raise the error of the op that some input is not fit for."""
-        if not self._checks:
+        todo = [
+            one for one in self._checks if inputs[one[0]]._data is not self._checked.get(one[0])
+        ]
+        if not todo:
             return
         if self._flag is None:
             self._flag = self._driver.flag()
         self._flag.clear()
-        for number, launch in self._checks:
+        for number, launch in todo:
             array = _contiguous(inputs[number]._data)
             at = [self._driver.address(array), self._flag.address]
             self._driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
         if self._flag.read():
             interpreted(PreparedGraph(self._graph), inputs)  # raises it, with the user's line
             raise InternalError("a check of inputs failed, and their op did not")
+        # Nobody writes to an array that is held here.
+        self._checked.update((number, inputs[number]._data) for number, _ in todo)
 
     def _may_take(self, inputs: list[Tensor]) -> bool:
         """Whether the inputs that results replace are only held by their tensors."""
@@ -269,31 +282,36 @@ class CudaProgram(Program):
     def _taken(self, inputs: list[Tensor]) -> dict[int, Any]:
         return {output: inputs[number]._data for output, number in self._in_place.items()}
 
-    def _place(self, number: int, x: Tensor) -> Any:
-        """Where a graph reads an input: where it lies, or a place of its own; None on the CPU."""
-        if _is_host(self._lowered.inputs[number]):
-            return None
-        staged = self._staged.get(number)
-        if staged is None:
-            array = x._data
-            if not array.flags.c_contiguous:
-                self._moves[number] = MOVES
-            elif self._last.get(number) != self._driver.address(array):
-                self._moves[number] = self._moves.get(number, -1) + 1
-                self._last[number] = self._driver.address(array)
-            if self._moves.get(number, 0) < MOVES or number in self._in_place.values():
-                return array
-            staged = self._staged[number] = self._driver.empty(array.shape, array.dtype)
-        staged[...] = x._data
-        return staged
+    def _addresses(self, inputs: list[Tensor]) -> tuple[int, ...]:
+        """Where a graph reads the inputs: where they lie, or in places of their own."""
+        address, last, staged = self._driver.address, self._last, self._staged
+        found = []
+        for number, settled in self._on_gpu:
+            array = inputs[number]._data
+            if number not in staged:
+                at = address(array)
+                if settled or (at == last[number] and array.flags.c_contiguous):
+                    found.append(at)
+                    continue
+                usual = array.flags.c_contiguous
+                self._moves[number] = self._moves.get(number, -1) + 1 if usual else MOVES
+                last[number] = at
+                if self._moves[number] < MOVES:
+                    found.append(at)
+                    continue
+                staged[number] = self._driver.empty(array.shape, array.dtype)
+            staged[number][...] = array
+            found.append(address(staged[number]))
+        return tuple(found)
 
     def _known(self, inputs: list[Tensor]) -> dict[Value, Any]:
         """What only needs the CPU: values there; those for the GPU are brought to fixed places."""
-        known: dict[Value, Any] = {
-            value: x._data
-            for value, x in zip(self._lowered.inputs, inputs, strict=True)
-            if _is_host(value)
-        }
+        arrays = [inputs[number]._data for number in self._on_cpu]
+        key = [array.tobytes() for array in arrays]
+        if self._last_known[0] == key:
+            return self._last_known[1]
+        given_values = [self._lowered.inputs[number] for number in self._on_cpu]
+        known: dict[Value, Any] = dict(zip(given_values, arrays, strict=True))
         for work in self._first:
             node = work.step.nodes[0]
             if not node.inputs and node.outputs[0] in self._made:
@@ -310,6 +328,7 @@ class CudaProgram(Program):
         for value in self._uploaded:
             if value in known:
                 self._fix(value, known[value])
+        self._last_known = key, known
         return known
 
     def _fix(self, value: Value, array: Any) -> None:
@@ -345,10 +364,7 @@ class CudaProgram(Program):
         return outputs
 
     def _capture(self, inputs: list[Tensor], known: dict[Value, Any]) -> _Captured | None:
-        arrays = [
-            x._data if (place := self._place(number, x)) is None else place
-            for number, x in enumerate(inputs)
-        ]
+        arrays = [self._staged.get(number, x._data) for number, x in enumerate(inputs)]
         taken = self._taken(inputs)
         outputs = self._new_outputs(taken)
         buffers = _Buffers(self, arrays, outputs, known)
