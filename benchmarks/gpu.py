@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 LIBRARIES = ["weft", "torch", "torch.compile", "torch.graphs", "jax"]
-WORKS = ["tanh", "mlp", "mlp_large", "norm"]
+WORKS = ["tanh", "mlp", "norm", "mlp_large", "while"]
 
 
 def timed(run: Callable[[], Any], wait: Callable[[], None]) -> float:
@@ -70,7 +70,18 @@ def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callabl
 
         done = compiled(step)
         return lambda: done(x, y)
-    if name == "tanh":
+    if name == "while":
+        weight = torch.nn.Linear(32, 32).to("cuda").weight.detach() * 0.5
+        start = torch.ones((4, 32), device="cuda")
+
+        def shrinking(x: Any, w: Any) -> Any:
+            while x.abs().max() > 1e-2:
+                x = 0.99 * torch.tanh(x @ w)
+            return x.sum()
+
+        inputs = start, weight
+        work = shrinking
+    elif name == "tanh":
         x, z, w = (torch.ones((1_000_000,), device="cuda") * v for v in (0.1, 0.2, 0.3))
 
         def chain(x: Any, z: Any, w: Any) -> Any:
@@ -169,6 +180,9 @@ def with_jax(name: str) -> Callable[[], Any]:
 
 def measure(library: str, name: str) -> None:
     start = time.perf_counter()
+    if library == "jax" and name == "while":
+        print(json.dumps({"refused": "reverse mode through a while of unknown length"}))
+        return
     if library == "jax":
         import jax
 

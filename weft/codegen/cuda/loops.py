@@ -288,6 +288,7 @@ class _Group:
         start = piece * share
         with f.loop(start, minimum(start + share, count)) as i:
             index = self._index(kept_loops, outer) | self._index(summed_loops, i)
+            rows: _Row
             if each:
                 rows = _KeptRow(self, builder, row, index, pointers, threads, each, sums, own)
             else:
