@@ -32,7 +32,7 @@ def without(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
         cuda = types.SimpleNamespace(runtime=runtime)
         return types.SimpleNamespace(__version__="14.2.0", cuda=cuda)
 
-    monkeypatch.setattr(opening.importlib, "import_module", load)
+    monkeypatch.setattr(opening, "_import", load)
 
 
 @pytest.mark.usefixtures("nothing_found")

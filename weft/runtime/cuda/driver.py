@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.base.dtypes import DType
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.ptx import ptx
 from weft.runtime.cuda.products import Blas, Gemm
 
 __all__ = ["CupyDriver", "Driver", "Flag"]
@@ -85,8 +86,6 @@ class CupyDriver:
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
-        from weft.codegen.cuda.ptx import ptx  # LLVM, which programs without kernels do not need
-
         if not names:
             return {}
         module = self._cupy.cuda.function.Module()

@@ -11,6 +11,7 @@ from weft.base.errors import DeviceError
 __all__ = ["missing", "open_cuda"]
 
 _lock = threading.Lock()
+_import = importlib.import_module
 
 
 class _Found:
@@ -33,9 +34,9 @@ def missing() -> tuple[str, str] | None:
 
 def _load() -> None:
     try:
-        cupy = importlib.import_module("cupy")
-        cupyx = importlib.import_module("cupyx")
-        importlib.import_module("cupyx.scipy.special")
+        cupy = _import("cupy")
+        cupyx = _import("cupyx")
+        _import("cupyx.scipy.special")
     except ImportError as error:
         _Found.reason = (
             f"the device 'cuda' needs CuPy, which cannot be imported here: {error}",
