@@ -18,6 +18,7 @@ from weft.ops import (
     elementwise,
     linalg_matrix,
     linalg_norm,
+    rearranging,
     search,
     shape,
 )
@@ -299,8 +300,8 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     return found[0], found[1], _adjoint(found[2])
 
 
-def _at_least(name: str, axes: int) -> Any:
-    function = PUBLIC[name].function
+def _at_least(function: Any, axes: int) -> Any:
+    name = f"atleast_{axes}d"
 
     def call(*tensors: Any) -> Any:
         listed = len(tensors) == 1 and isinstance(tensors[0], (tuple, list))
@@ -313,6 +314,6 @@ def _at_least(name: str, axes: int) -> Any:
     return call
 
 
-atleast_1d = _at_least("atleast_1d", 1)
-atleast_2d = _at_least("atleast_2d", 2)
-atleast_3d = _at_least("atleast_3d", 3)
+atleast_1d = _at_least(rearranging.atleast_1d, 1)
+atleast_2d = _at_least(rearranging.atleast_2d, 2)
+atleast_3d = _at_least(rearranging.atleast_3d, 3)
