@@ -61,6 +61,26 @@ REDUCED = {
         transform="grad",
         calls=(82,),
     ),
+    "the verifier of plans knew no sizes that data had decided before": program(
+        "w = v * 0.5",
+        "w[w > 0.2] *= 0.5",
+        "b = v[:k]",
+        "return (w, b)",
+    ),
+    "the square of a residual that is 0, of elements of a list": program(
+        "items = [x * 1.0]",
+        "for c in range(3):",
+        "    items.append(weft.tanh(items[-1] * x))",
+        "return (items[1] * items[3],)",
+        transform="minimum",
+    ),
+    "a third derivative of a loop whose first iteration has an infinite slope": program(
+        "a = x * 1.0",
+        "for c in range(3):",
+        "    a = weft.sqrt(weft.abs(x) * c)",
+        "return (a,)",
+        transform="grad(jacrev(jacrev))",
+    ),
     "a Hessian of a branch that saves values of a size that the data decides": program(
         "b = v.sum()",
         "w = v * 0.5",

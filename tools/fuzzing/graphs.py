@@ -16,11 +16,12 @@ from fuzzing.graph_functions import FUNCTIONS
 from fuzzing.graph_integers import DTYPES, INTEGERS
 from fuzzing.graph_networks import NETWORKS
 from fuzzing.graph_ops import OPS
+from fuzzing.graph_several import SEVERAL
 from fuzzing.graph_views import VIEWS
 
 Shape = tuple[int, ...]
 
-FAMILIES = OPS | NETWORKS | FUNCTIONS
+FAMILIES = OPS | NETWORKS | FUNCTIONS | SEVERAL
 SIZES = [1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 9, 16, 17, 33]
 #: How many elements a tensor may have, and how many an argument.
 MOST = 3000

@@ -22,6 +22,16 @@ DTYPES = ["float64"] * 8 + ["float32"] * 6 + ["bfloat16", "float16"]
 #: How often programs are run as they are, with gradients by the tape, and under transforms.
 PROGRAM_TRANSFORMS = ["none"] * 12 + ["grad"] * 2 + ["jvp", "hessian", "jacobian"]
 PROGRAM_TRANSFORMS += ["vmap", "vmap(grad)", "grad(vmap)"]
+PROGRAM_TRANSFORMS += ["jacrev(jacrev)", "minimum", "hessian of minimum", "grad(hessian)"]
+PROGRAM_TRANSFORMS += ["grad(jacrev(jacrev))"]
+#: What is done with a list that loops have filled; its elements are not all used.
+LISTS = [
+    "b = b + weft.stack(items).sum()",
+    "b = b + items[-1] * items[0]",
+    "b = b + weft.exp(items[-1] * 0.3)",
+    "b = b + sum(items[1:])",
+    "a = a * items.pop()",
+]
 
 
 class ProgramWriter(Expressions):
@@ -37,7 +47,8 @@ class ProgramWriter(Expressions):
         self.deepest = self.pick([2, 2, 2, 3])  # bodies in bodies are recorded several times
         self.growing = self.chance(0.12)
         self.rare = plain and self.chance(0.12)  # may raise
-        self.lists = self.chance(0.15)
+        twice = any(word in self.transform for word in ("hess", "jacrev", "minimum"))
+        self.lists = self.chance(0.5 if twice else 0.15)
         self.partial = plain and self.chance(0.02)
         self.masks = "vmap" not in self.transform and self.chance(0.3)
         self.bounds = "vmap" not in self.transform and self.chance(0.1)
@@ -53,7 +64,7 @@ class ProgramWriter(Expressions):
         if self.extra and self.chance(0.5):
             lines.append(f"a = a + {self.extra}")
         if self.lists:
-            lines.append("b = b + weft.stack(items).sum()")
+            lines.append(self.pick(LISTS))
         dtype = self.pick(DTYPES)
         size = self.size
         grads = [self.chance(0.85) for _ in range(3)]
@@ -200,6 +211,8 @@ class ProgramWriter(Expressions):
                 (f"for {i} in range({limit}):", f"w[{i} % {size}] += 0.1"),
                 (f"for {i} in range({limit}):", "w = b * w + q @ w * 0.3"),
                 (f"for {i} in range({limit}):", f"p = weft.tanh(p @ q) * (1 + {i}) / 3"),
+                (f"for {i} in range({limit}):", f"a = weft.sqrt(weft.abs(x) * {i})"),  # of 0, first
+                (f"for {i} in range({limit}):", f"w = w * weft.sqrt(v * v * {i})"),
                 (f"for {i} in range(m % 4):", f"b = b - 0.2 * {i}"),
                 (f"for {i} in range(k):", f"a = 0.9 * a + {i}"),
                 (f"for {i} in v:", f"a = a + {i} * b"),

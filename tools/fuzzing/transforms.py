@@ -20,6 +20,13 @@ WEIGH = """def weigh(results):
 
 
 """
+#: The square of a residual that is 0: all gradients are 0, and their derivatives are not.
+SQUARE = """def squared(results):
+    residual = weigh(results)
+    return (residual - residual.detach()) ** 2
+
+
+"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class Transform:
         tensors = [argument.name for argument in arguments if argument.shape is not None]
         inner = self.body(names, floats, tensors)
         head = WEIGH if self.weighs else ""
+        head += SQUARE if "squared(" in inner else ""
         return f"{head}def entry({', '.join(names)}):\n    return {inner}\n"
 
 
@@ -56,6 +64,18 @@ def _argnums(floats: list[str]) -> str:
 
 def _grad(names: list[str], floats: list[str], _: list[str], what: str = "grad") -> str:
     return f"weft.{what}({_function(floats, names)}, {_argnums(floats)})({', '.join(floats)})"
+
+
+def _second(names: list[str], floats: list[str], how: str, inner: str = "weigh") -> str:
+    """All second derivatives by one argument; `how` is text with a place for the function."""
+    (one,) = floats[:1]
+    return how.format(_function([one], names, inner)) + f"({one})"
+
+
+def _third(names: list[str], floats: list[str], how: str) -> str:
+    """The gradient of the sum of all second derivatives."""
+    (one,) = floats[:1]
+    return f"weft.grad(lambda {one}: {_second(names, floats, how)}.sum())({one})"
 
 
 def _axes(names: list[str], tensors: list[str]) -> str:
@@ -86,6 +106,9 @@ def _jvp(names: list[str], floats: list[str], _: list[str]) -> str:
     return f"weft.jvp({_function(floats, names)}, ({', '.join(floats)},), ({tangents},))"
 
 
+HESSIAN, REVERSE = "weft.hessian({})", "weft.jacrev(weft.jacrev({}))"
+
+
 def _plain(names: list[str], _: list[str], __: list[str]) -> str:
     return _call(names)
 
@@ -96,6 +119,11 @@ TRANSFORMS = {
     "jvp": Transform(_jvp),
     "hessian": Transform(lambda n, f, t: _grad(n, f[:1], t, "hessian")),
     "jacobian": Transform(lambda n, f, t: _grad(n, f[:1], t, "jacobian")),
+    "jacrev(jacrev)": Transform(lambda n, f, t: _second(n, f, REVERSE)),
+    "minimum": Transform(lambda n, f, t: _second(n, f, REVERSE, "squared")),
+    "hessian of minimum": Transform(lambda n, f, t: _second(n, f, HESSIAN, "squared")),
+    "grad(hessian)": Transform(lambda n, f, t: _third(n, f, HESSIAN)),
+    "grad(jacrev(jacrev))": Transform(lambda n, f, t: _third(n, f, REVERSE)),
     "vmap": Transform(_vmap, mapped=3, weighs=False),
     "vmap(grad)": Transform(_vmap_grad, mapped=3),
     "grad(vmap)": Transform(_grad_vmap, mapped=3),
