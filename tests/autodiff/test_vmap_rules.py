@@ -135,6 +135,7 @@ def calls() -> dict[str, list[Call]]:
     ):
         seen.found[name] = {0: ((x,), attrs)}
     seen.found["with_gradient_of"] = {0: ((x, numbers((2, 3), seed=1)), {})}
+    seen.found["choose"] = {0: ((x > 0, x, x * 2), {})}
     seen.found["only_where"] = {0: ((x > 0, weft.log(x)), {})}  # some of them NaN
     seen.found["choice_weights"] = {0: ((weft.abs(x) + 1,), {"count": 2})}
     seen.found["log_gamma_slope"] = {0: ((weft.abs(x) + 1, numbers((2, 3), seed=1)), {})}

@@ -305,8 +305,8 @@ def test_update_rules(op: Any) -> None:
 #: Ops without sizes that could be symbolic, or that only a recording makes.
 NO_SIZES = {
     *("constant", "random_advance", "assume_shape", "token", "function_1", "fence", "named"),
-    # of two equal shapes, or a 0-d condition
-    *("with_gradient_of", "fits_int64", "python_defined", "only_where"),
+    # of two equal shapes, or of the rule of where
+    *("with_gradient_of", "fits_int64", "python_defined", "choose", "only_where"),
 }
 TESTED_ELSEWHERE = {
     "choice_weights",  # test_multinomial.py

@@ -150,7 +150,7 @@ OPS_TESTED_ELSEWHERE = {
     *("token", "stop_gradient", "assume_shape"),  # test_source.py, test_make_graph.py
     *("fence", "named"),  # test_checkpoint.py
     "with_gradient_of",  # test_grad_modes_control.py
-    "only_where",  # test_dead_iterations.py
+    *("choose", "only_where"),  # test_dead_iterations.py
     "fits_int64",  # test_loop_counters.py
     "python_defined",  # test_numbers.py
     *("constant", "function_1"),  # test_make_graph.py

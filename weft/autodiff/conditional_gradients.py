@@ -47,7 +47,8 @@ from weft.ops.elementwise import logical_and, logical_or
 from weft.ops.index_cards import Patch
 from weft.ops.reduce import any as any_of
 from weft.ops.rules import sum_to
-from weft.ops.select import ONLY_WHERE
+from weft.ops.select import CHOOSE, ONLY_WHERE
+from weft.ops.shape import reshape
 
 Doubts = dict[Node, Tensor]
 Gradients = dict[Node, Any]
@@ -94,6 +95,7 @@ class Conditions:
             return self.of.pop(node, None)
         found = {i: doubt for i, doubt in parts.items() if doubt is not None}
         is_certain = len(found) < len(parts)
+        found = {i: _of_all(doubt) for i, doubt in found.items()}
         if found and (is_certain or len(set(map(id, found.values()))) > 1):
             node.arriving(found)
         return None if is_certain else functools.reduce(_either, found.values())
@@ -108,7 +110,8 @@ class Conditions:
         """The gradient that a node runs on, masked unless that can be delayed."""
         self._is_unmasked = node in self._unmasked
         self._unmasked.discard(node)
-        if not self._is_unmasked or not (is_end or _grows(node) or not _can_wait(node)):
+        now = is_end or _grows(node) or not _can_wait(node) or _merges(node, doubt)
+        if not self._is_unmasked or not now:
             return g
         self._is_unmasked = False
         return self._mask(g, doubt)
@@ -199,10 +202,31 @@ class Conditions:
         if part.__class__ is Patch:
             part = part.array()
         with enable_grad() if self.create else no_grad():
-            found = bind(
-                ONLY_WHERE, doubt, part if isinstance(part, Tensor) else wrap(as_array(part))
-            )
+            given = part if isinstance(part, Tensor) else wrap(as_array(part))
+            found: Tensor = bind(ONLY_WHERE, _fitted(doubt, given), given)
         return found if self.create else found._data
+
+
+def _merges(node: Node, doubt: Tensor) -> bool:
+    """Whether a node adds up what elements have that a doubt tells apart."""
+    size = doubt.shape
+    return bool(size) and any(edge is not None and edge.shape[:1] != size for edge in node.edges)
+
+
+def _fitted(doubt: Tensor, part: Tensor) -> Tensor:
+    """The condition of a gradient, which may differ from element to element of its first axis."""
+    if not doubt.ndim or not part.ndim:
+        return _of_all(doubt)
+    with no_grad():
+        if part.shape[0] != doubt.shape[0]:
+            return _of_all(doubt)
+        return reshape(doubt, (*doubt.shape, *(1,) * (part.ndim - 1)))
+
+
+def _of_all(doubt: Tensor) -> Tensor:
+    """Whether it holds for any element."""
+    with no_grad():
+        return any_of(doubt) if doubt.ndim else doubt
 
 
 def _can_wait(node: Node) -> bool:
@@ -268,7 +292,9 @@ def _is_other(part: Any) -> bool:
     return part is None or (isinstance(value, Value) and not isinstance(value.type, TensorType))
 
 
-def own_doubts(node: Node, grads: Sequence[Any], kept: Any) -> Sequence[Tensor | None] | None:
+def own_doubts(
+    node: Node, grads: Sequence[Any], kept: Any, doubt: Tensor | None
+) -> Sequence[Tensor | None] | None:
     """The conditions that a node adds to its gradients, or None.
 
     A list that a loop filled has one gradient, a stack, with zeros for elements that were not used.
@@ -280,6 +306,10 @@ def own_doubts(node: Node, grads: Sequence[Any], kept: Any) -> Sequence[Tensor |
         condition = wrap(kept[1])  # under `vmap`, it has been one for each element
         with no_grad():
             return [None, any_of(condition) if condition.ndim else condition]
+    if node.op is CHOOSE:
+        if doubt is None and not _overwrites(node):
+            return None
+        return [None, *[_elements_used(part, kept[1]) for part in grads[1:]]]
     if Trait.STACK not in node.op.traits or not getattr(recorder(), "has_gaps", False):
         return None
     return [None if _is_other(part) else is_used(part) for part in grads]
@@ -304,6 +334,36 @@ def is_there(doubt: Tensor, g: Any) -> Tensor:
     return doubt if _is_other(g) else _either(doubt, is_used(g))
 
 
+def _overwrites(node: Node) -> bool:
+    """Whether a choice has two sides that do not depend on each other: an iteration whose result a
+    later one replaces has no gradient, though the loop as a whole has one."""
+    _, new, old = node.edges
+    if new is None or old is None:
+        return new is not old
+    seen: set[Node] = set()
+    waiting = [new]
+    while waiting:
+        one = waiting.pop()
+        if one is old:
+            return False
+        if one not in seen and one.number > old.number:
+            seen.add(one)
+            waiting.extend([edge for edge in one.edges if edge is not None])
+    return True
+
+
+def _elements_used(part: Any, condition: Any) -> Tensor | None:
+    """For which elements of a `vmap` a gradient is not zero, where they go different ways.
+
+    None if the choice is one between whole tensors. It says nothing of the whole gradient.
+    """
+    if _is_other(part) or not condition.ndim or part.shape[:1] != condition.shape[:1]:
+        return None
+    with no_grad():
+        used = (part if isinstance(part, Tensor) else wrap(as_array(part))) != 0
+        return any_of(used, axis=tuple(range(1, used.ndim))) if used.ndim > 1 else used
+
+
 def is_used(part: Any) -> Tensor:
     """Whether a gradient exists, for one that is zeros if its value was not used."""
     with no_grad():
@@ -314,9 +374,16 @@ def _both(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None or b is None:
         return b if a is None else a
     with no_grad():
-        return logical_and(a, b)
+        return logical_and(*_alike(a, b))
 
 
 def _either(a: Tensor, b: Tensor) -> Tensor:
     with no_grad():
-        return a if a is b else logical_or(a, b)
+        return a if a is b else logical_or(*_alike(a, b))
+
+
+def _alike(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Conditions that can be joined: of nested `vmap`s, those of the whole."""
+    if a.ndim and b.ndim and a.shape != b.shape:
+        return _of_all(a), _of_all(b)
+    return a, b

@@ -150,7 +150,9 @@ def _run(
             if doubt is not None:
                 g = conditions.enter(node, g, doubt, node in asked)  # type: ignore[union-attr]
                 may_decide = extra is not None or (needed is None and node.is_leaf)
-                if may_decide and node not in ends and decides(node):
+                if doubt.ndim:  # of elements of a `vmap`: the whole is there
+                    pass
+                elif may_decide and node not in ends and decides(node):
                     if not decide(is_there(doubt, g)):
                         passed_by.append((node, g))
                         continue
@@ -205,7 +207,7 @@ def _run(
         if watch:
             (anomaly.look or _check)(node, grads, g)
         if doubts is not None:
-            own = own_doubts(node, grads, kept)
+            own = own_doubts(node, grads, kept, doubt)
             if doubts or doubt is not None or own is not None:
                 grads = conditions.leave(node, grads, doubt, waiting, own)  # type: ignore[union-attr]
         first: Any = None

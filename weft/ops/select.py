@@ -66,6 +66,29 @@ ONLY_WHERE: Op = Op(
 )
 
 
+#: `where` between the result of a branch or an iteration and another value, in control flow under
+#: `vmap` in which elements go different ways. An element has a gradient on one side only.
+CHOOSE = Op(
+    "choose",
+    _where_type,
+    lambda xp, condition, x1, x2: xp.where(condition, x1, x2),
+    numpy=masks.where,
+    dispatch_on=1,
+    traits=Trait.ELEMENTWISE | Trait.COMPOSITE,
+    vjp=(
+        None,
+        lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, condition, g),
+        lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, ~condition, g),
+    ),
+)
+
+
+def choose(condition: Tensor, x1: Operand, x2: Operand) -> Tensor:
+    """`where`, for control flow whose elements go different ways."""
+    out: Tensor = bind(CHOOSE, condition, *common((x1, x2), "where"))
+    return out
+
+
 @public()
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
     """x1 where the condition is True, x2 elsewhere; the three broadcast.

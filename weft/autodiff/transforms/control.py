@@ -27,7 +27,7 @@ from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import StateTensor, Tensor
 from weft.ops.elementwise import equal, logical_and, logical_not, not_equal
 from weft.ops.reduce import any as any_of
-from weft.ops.select import clip, where
+from weft.ops.select import choose, clip
 from weft.ops.shape import reshape
 
 __all__ = ["is_mapped", "mapped_cond", "mapped_switch", "mapped_while"]
@@ -167,5 +167,5 @@ def select(masks: Sequence[Tensor], values: Sequence[Any], op: str) -> Any:
         )
     out = values[-1]
     for mask, value in zip(reversed(masks), reversed(values[:-1]), strict=True):
-        out = where(mask, value, out)
+        out = choose(mask, value, out)
     return out
