@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.dim_algebra import Dim, known_less, replaced
-from weft.base.dims import bind_dims, has_dims, is_zero
+from weft.base.dim_algebra import Dim, known_less
+from weft.base.dims import has_dims, is_zero
 from weft.base.shapes import size_of
 from weft.ir.op import Op
 from weft.ops.cards import BROADCAST_TO, GETITEM, PERMUTE_DIMS
@@ -52,7 +52,7 @@ def dense(shape: Sequence[int]) -> View:
 def viewed(view: View, op: Op, attrs: Mapping[str, Any], shape: Sequence[int]) -> View | None:
     """The view of a view op's result, whose shape is given; None if strides cannot express it."""
     if op.alias:
-        return view if view.shape == tuple(shape) else _with_sizes(view, tuple(shape))
+        return view
     if op is PERMUTE_DIMS:
         axes = attrs["axes"]
         return View(
@@ -63,14 +63,6 @@ def viewed(view: View, op: Op, attrs: Mapping[str, Any], shape: Sequence[int]) -
     if op is GETITEM:
         return _indexed(view, attrs["index"])
     return _reshaped(view, tuple(shape))
-
-
-def _with_sizes(view: View, shape: tuple[int, ...]) -> View:
-    """A view whose symbolic sizes are known: `assume_shape` says what they are."""
-    sizes: dict[str, int] = {}
-    bind_dims(view.shape, shape, sizes, partly=True)
-    strides = tuple([replaced(stride, sizes) for stride in view.strides])
-    return View(shape, strides, replaced(view.offset, sizes))
 
 
 def broadcast_view(view: View, shape: tuple[int, ...]) -> View:
