@@ -66,6 +66,13 @@ def without_values(
     return True if not callable(obj) and not isinstance(obj, property) else None
 
 
+def for_readers(app: Any, name: str, source: list[str]) -> None:
+    """Links between files carry the title of the page; examples end with their last line."""
+    text = re.sub(r"\[[\w/]+\.md\]\(", "[](", source[0])
+    source[0] = text.replace("\n\n```\n", "\n```\n")
+
+
 def setup(app: Any) -> None:
+    app.connect("source-read", for_readers)
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("autodoc-skip-member", without_values)

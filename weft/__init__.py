@@ -121,6 +121,8 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.step.stepper import step as step
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.nan import detect_nan as detect_nan
+    from weft.interop.weights import load as load
+    from weft.interop.weights import save as save
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session
@@ -137,7 +139,9 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
             "get_num_threads": "weft.runtime.threads",
+            "load": "weft.interop.weights",
             "profile": "weft.inspect.profile.profile",
+            "save": "weft.interop.weights",
             "set_num_threads": "weft.runtime.threads",
             "step": "weft.inspect.step.stepper",
             "view": "weft.inspect.view.view",

@@ -74,6 +74,8 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.step.stepper import step as step
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.nan import detect_nan as detect_nan
+    from weft.interop.weights import load as load
+    from weft.interop.weights import save as save
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session

@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from op_db_calls import Arguments, function_of, stored_calls, tensors_of
+from op_db_rows import NOT_COVERED
 
 import weft
 import weft.torch as torch
 import weft.torch.nn as nn
 from weft.torch import names
+
+
+WITHOUT = {name for names_ in NOT_COVERED.values() for name in names_}
 
 
 def is_ours(*tensors: Any) -> bool:
@@ -232,3 +237,36 @@ def test_the_table_of_names_is_filled() -> None:
     assert set(names.MISSING) <= waiting
     assert len(names.__all__) > 250
     assert all(getattr(torch, name) is not None for name in names.__all__)
+
+
+def test_samples_of_all_ops_give_tensors_of_this_namespace() -> None:
+    """PyTorch's own samples: `F.pad(x, (1, 1)).max(1)` is a pair, as it is for x."""
+    lost = set()
+    for name, calls in stored_calls().items():
+        function = function_of(name)
+        for call in [] if name in WITHOUT or function is None else calls:
+            found = Arguments([], [])
+            args = [found.value(x) for x in call["args"]]
+            out = function(*args, **{key: found.value(x) for key, x in call["kwargs"].items()})
+            if not all(isinstance(x, torch.Tensor) for x in tensors_of(out)):
+                lost.add(name)
+    assert not lost
+
+
+def test_functional_call_and_stacked_modules() -> None:
+    models = [nn.Linear(3, 2) for _ in range(4)]
+    params, buffers = torch.func.stack_module_state(models)
+    assert params["weight"].shape == (4, 2, 3)
+    assert params["weight"].requires_grad
+    assert not buffers
+    x = torch.randn(5, 3)
+
+    def call(params: Any, x: Any) -> Any:
+        return torch.func.functional_call(models[0], (params, buffers), (x,))
+
+    found = torch.vmap(call, in_dims=(0, None))(params, x)
+    assert is_ours(found)
+    for out, model in zip(found, models, strict=True):
+        np.testing.assert_allclose(out.detach().numpy(), model(x).detach().numpy(), rtol=1e-5)
+    one = torch.func.functional_call(models[0], dict(models[1].named_parameters()), x)
+    assert torch.allclose(one, models[1](x))

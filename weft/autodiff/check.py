@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 
 def check_grads(
     f: Function,
-    args: Sequence[Any],
+    args: Sequence[Any] | Tensor,
     order: int = 2,
     eps: float = 1e-6,
     rtol: float = 1e-5,
@@ -39,7 +39,8 @@ def check_grads(
 
     >>> weft.check_grads(lambda x: weft.sin(x) * x, [weft.tensor([1.0, 2.0], dtype=weft.float64)])
     """
-    given = [as_tensor(arg, "check_grads") for arg in args]
+    several = [args] if isinstance(args, Tensor) else args
+    given = [as_tensor(arg, "check_grads") for arg in several]
     rng = np.random.default_rng(seed)
     _check(f, given, order, eps, rtol, atol, rng, "")
 

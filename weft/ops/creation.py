@@ -25,7 +25,7 @@ from weft.core.operands import (
     is_strong,
 )
 from weft.core.public import public
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor, labelled, wrap
 from weft.ir.dispatch import family_for, is_device_array
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -242,25 +242,29 @@ def place_like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
 @public()
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the shape and dtype of x with the same value everywhere."""
-    return full(x.shape, fill_value, **place_like(x, dtype, device))
+    out = full(x.shape, fill_value, **place_like(x, dtype, device))
+    return labelled(out, x._result_class)  # type: ignore[no-any-return]
 
 
 @public()
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x."""
-    return zeros(x.shape, **place_like(x, dtype, device))
+    out = zeros(x.shape, **place_like(x, dtype, device))
+    return labelled(out, x._result_class)  # type: ignore[no-any-return]
 
 
 @public()
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of ones of the shape and dtype of x."""
-    return ones(x.shape, **place_like(x, dtype, device))
+    out = ones(x.shape, **place_like(x, dtype, device))
+    return labelled(out, x._result_class)  # type: ignore[no-any-return]
 
 
 @public()
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x, as `empty` makes them."""
-    return empty(x.shape, **place_like(x, dtype, device))
+    out = empty(x.shape, **place_like(x, dtype, device))
+    return labelled(out, x._result_class)  # type: ignore[no-any-return]
 
 
 @public()

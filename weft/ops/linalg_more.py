@@ -12,7 +12,7 @@ from weft.base.shapes import normalize_axis, size_of
 from weft.core.autocast import autocasts
 from weft.core.operands import cast, common
 from weft.core.public import public
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, labelled, type_of
 from weft.ops.creation import arange, eye, zeros
 from weft.ops.elementwise import abs, conj, log, square
 from weft.ops.linalg_factor import svdvals
@@ -252,6 +252,7 @@ def householder_product(x: Tensor, tau: Tensor, /) -> Tensor:
     dtype, vectors, scales = vectors.dtype, widened(vectors), widened(scales)
     places = arange(rows, device=vectors.device)
     out = eye(rows, columns, dtype=vectors.dtype, device=vectors.device)
+    labelled(out, vectors._result_class)
     unit = eye(rows, columns, dtype=vectors.dtype, device=vectors.device)
     for i in reversed(range(scales.shape[-1])):
         below = where(places > i, vectors[..., i], 0) + unit[:, i]

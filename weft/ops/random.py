@@ -8,6 +8,7 @@ on their row-major position: rand(6) holds the numbers of rand(2, 3).
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -222,14 +223,14 @@ def _as_dtype(value: Any, dtype: DType, like: Tensor) -> Tensor:
 @public()
 def randint(
     low: int,
-    high: int | None = None,
+    high: int | Sequence[int] | None = None,
     shape: Any = (),
     *,
     dtype: Any = None,
     device: Any = None,
     generator: Any = None,
 ) -> Tensor:
-    """Integers drawn uniformly from low … high - 1; with one bound from 0 … bound - 1.
+    """Integers drawn uniformly from low … high - 1; with one bound, randint(10, (8,)), from 0 on.
 
     A value's probability is off by at most 2^-64.
 
@@ -237,6 +238,8 @@ def randint(
     >>> weft.randint(1, 7, (8,))
     tensor([6, 4, 3, 1, 2, 2, 3, 3])
     """
+    if isinstance(high, (tuple, list)) and shape == ():
+        high, shape = None, high
     wanted = dtypes.default_int() if dtype is None else as_dtype(dtype)
     if wanted.kind not in ("int", "uint"):
         raise DTypeError(

@@ -10,14 +10,25 @@ import numpy as np
 import weft.core.tensor as core
 from weft.base.device import Device, as_device
 from weft.base.dtypes import as_dtype, get_default_dtype
-from weft.ops import creation, random
+from weft.ops import creation, like, random
 from weft.ops.generator import Generator as CoreGenerator
 from weft.torch.shapes import _sizes
 from weft.torch.tensor import TYPE_NAMES, Tensor, as_type, labelled, method
 
 __all__ = [
     *("Generator", "arange", "as_tensor", "asarray", "bernoulli", "device", "empty", "empty_like"),
-    *("eye", "from_numpy", "full", "full_like", "linspace", "normal", "ones", "ones_like", "rand"),
+    *(
+        "eye",
+        "from_numpy",
+        "full",
+        "full_like",
+        "linspace",
+        "logspace",
+        "normal",
+        "ones",
+        "ones_like",
+        "rand",
+    ),
     *("rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "tensor", "zeros"),
     *("zeros_like", *sorted(TYPE_NAMES.values())),
 ]
@@ -207,6 +218,16 @@ def linspace(
 ) -> Any:  # fmt: skip
     """So many values, evenly spaced, both ends included."""
     out = creation.linspace(start, end, steps, dtype=dtype and as_type(dtype), device=device)
+    return _made(out, requires_grad)
+
+
+def logspace(
+    start: Any, end: Any, steps: int, base: Any = 10.0, *, dtype: Any = None, device: Any = None,
+    requires_grad: bool = False,
+) -> Any:  # fmt: skip
+    """base to the power of so many evenly spaced values."""
+    kind = dtype and as_type(dtype)
+    out = like.logspace(start, end, steps, base=base, dtype=kind, device=device)
     return _made(out, requires_grad)
 
 

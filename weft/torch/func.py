@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.transforms import forward, jacobian, reverse
 from weft.autodiff.transforms import vmap as mapping
+from weft.nn import stateless
+from weft.nn.module import Module
+from weft.ops.shape import stack
 from weft.torch.tensor import labelled
 
 __all__ = [
     *("functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp"),
-    "vmap",
+    *("stack_module_state", "vmap"),
 ]
 
 
@@ -69,3 +72,33 @@ def vjp(func: Callable[..., Any], *primals: Any) -> Any:
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """The value and its tangent."""
     return labelled(forward.jvp(func, primals, tangents))
+
+
+def functional_call(
+    module: Module,
+    parameter_and_buffer_dicts: Any,
+    args: Any = (),
+    kwargs: dict[str, Any] | None = None,
+    *,
+    tie_weights: bool = True,
+    strict: bool = False,
+) -> Any:
+    """`module(*args)` with these tensors in the place of its parameters and buffers."""
+    several = isinstance(parameter_and_buffer_dicts, (tuple, list))
+    dicts = parameter_and_buffer_dicts if several else (parameter_and_buffer_dicts,)
+    given = {name: x for part in dicts for name, x in part.items()}
+    placed = args if isinstance(args, tuple) else (args,)
+    return labelled(stateless.functional_call(module, given, *placed, **(kwargs or {})))
+
+
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and the buffers of several modules of one form, stacked: for `vmap`."""
+    if not models:
+        raise RuntimeError("stack_module_state: there are no models")
+    stacked = []
+    for named in ("named_parameters", "named_buffers"):
+        parts = [dict(getattr(model, named)()) for model in models]
+        stacked.append({name: stack([part[name].detach() for part in parts]) for name in parts[0]})
+    for name, x in models[0].named_parameters():
+        stacked[0][name].requires_grad_(x.requires_grad)
+    return labelled(stacked[0]), labelled(stacked[1])

@@ -26,7 +26,7 @@ expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
 from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0
 imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
 istft kron lcm lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logdet
-logical_and logical_not logical_or logical_xor logit logspace masked_fill masked_scatter
+logical_and logical_not logical_or logical_xor logit masked_fill masked_scatter
 masked_select matmul matrix_power maximum minimum mm moveaxis movedim msort mul
 multinomial multiply mv nan_to_num narrow negative nextafter not_equal numel outer
 pdist poisson polar polygamma positive put rad2deg ravel reciprocal relu remainder

@@ -7,7 +7,7 @@ from typing import Any
 
 from weft.base.asked_sizes import is_less
 from weft.base.errors import RangeError, ShapeError
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, labelled, type_of
 from weft.ops.creation import full
 from weft.ops.shape import broadcast_to, concat, flip
 
@@ -73,9 +73,9 @@ def _with_constant(x: Tensor, pairs: list[tuple[int, int, int]], value: Any) -> 
     for axis, before, after in pairs:
         places[axis] = slice(before, before + shape[axis])
         shape[axis] += before + after
-    out = full(shape, value, dtype=x.dtype, device=x.device)
+    out = labelled(full(shape, value, dtype=x.dtype, device=x.device), x._result_class)
     out[tuple(places)] = x
-    return out
+    return out  # type: ignore[no-any-return]
 
 
 def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:

@@ -10,7 +10,7 @@ import numpy as np
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, labelled, type_of
 from weft.nn.functional.checks import below
 from weft.nn.functional.padding import pad
 from weft.ops import pool
@@ -179,6 +179,7 @@ def _max_unpool(axes: int) -> Function:
         own = below(indices, large, f"an index is none of {large} elements of {sizes}", name)
         places = reshape(reshape(own, (planes, each)) + first, (-1,))
         out = zeros(planes * large, dtype=input.dtype, device=input.device)
+        labelled(out, input._result_class)
         out[places] = reshape(input, (-1,))
         return reshape(out, (*front, *sizes))
 
