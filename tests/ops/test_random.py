@@ -310,7 +310,7 @@ WRONG: list[tuple[Callable[[], Any], type, str]] = [
     (lambda: weft.randint(0), ValueError, "no integer from 0 up and below 0"),
     (lambda: weft.randint(0, 300, dtype=weft.uint8), ValueError, "uint8 does not hold all of 0"),
     (lambda: weft.randint(-1, 3, dtype=weft.uint8), ValueError, "uint8 does not hold all of -1"),
-    (lambda: weft.randint(10, (2, 3)), TypeError, "the bounds must be ints"),  # type: ignore[arg-type]
+    (lambda: weft.randint(10, 12.5), TypeError, "the bounds must be ints"),  # type: ignore[arg-type]
     (lambda: weft.randint(0.5, 2), TypeError, "the bounds must be ints"),  # type: ignore[arg-type]
     (lambda: weft.randint(3, dtype=weft.float32), TypeError, "is not an integer dtype"),
     (lambda: weft.randint(3, shape=(-1,)), ValueError, "negative size"),
@@ -347,3 +347,11 @@ def test_errors(call: Callable[[], Any], error: type[Exception], message: str) -
         call()
     assert isinstance(caught.value, weft.errors.WeftError)
     assert "test_random.py" in str(caught.value)
+
+
+def test_randint_of_one_bound_and_a_shape() -> None:
+    weft.manual_seed(3)
+    one = weft.randint(10, (2, 3))
+    weft.manual_seed(3)
+    assert (one == weft.randint(0, 10, (2, 3))).all()
+    assert weft.compile(lambda: weft.randint(10, [2, 3]))().shape == (2, 3)

@@ -16,7 +16,6 @@ import weft.torch as torch
 import weft.torch.nn as nn
 from weft.torch import names
 
-
 WITHOUT = {name for names_ in NOT_COVERED.values() for name in names_}
 
 

@@ -50,7 +50,7 @@ def save(obj: Any, f: Any) -> None:
     >>> position = file.seek(0)
     >>> checkpoint = weft.load(file)
     >>> checkpoint["epoch"], model.load_state_dict(checkpoint["model"])
-    (3, Loaded(missing_keys=[], unexpected_keys=[]))
+    (3, <All keys matched successfully>)
     """
     tensors: dict[str, Tensor] = {}
     tree = _packed(obj, "", tensors, {})

@@ -246,7 +246,8 @@ def randint(
             f"{wanted.name} is not an integer dtype", op="randint", hint="weft.rand draws floats"
         )
     try:
-        start, stop = map(operator.index, (0, low) if high is None else (low, high))
+        bounds: tuple[Any, Any] = (0, low) if high is None else (low, high)
+        start, stop = map(operator.index, bounds)
     except TypeError:
         raise DTypeError(
             f"the bounds must be ints, not {low!r:.40} and {high!r:.40}",
