@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import linecache
 import marshal
 import os
@@ -108,12 +109,13 @@ def exact(code: types.CodeType) -> bytes:
 
 
 def functions(module: Any) -> list[types.FunctionType]:
+    """The functions of a module and of its classes, without wrappers that are generated."""
     found = [*vars(module).values()]
     for cls in [part for part in found if isinstance(part, type)]:
         found += vars(cls).values()
     return [
         part
-        for part in found
+        for part in map(inspect.unwrap, found)
         if isinstance(part, types.FunctionType) and os.path.isfile(part.__code__.co_filename)
     ]
 

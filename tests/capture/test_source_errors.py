@@ -64,7 +64,7 @@ ERRORS = [
     (types_differ, "'y' is f64.2. where the condition holds .*: y = x.*f64.1. where .*x.:1."),
     (structures_differ, "the result is f64\\[2\\] .*return x.* and a tuple .*return \\(x, x\\)"),
     (carry_grows, "'x' is f64\\[2\\] before the loop, and f64\\[4\\] after the body .*concat"),
-    (asks_inside, "asks a tensor .f64... for its value .numpy.(.|\n)*x = x . float.x.numpy.*"),
+    (asks_inside, "asks a tensor .f64.*. for its value .numpy.(.|\n)*x = x . float.x.numpy.*"),
     (foreign, "numpy.cbrt: this function takes numbers(.|\n)*weft.py_call"),
     (strings_differ, "'name' is the str 'large' .* and the str 'small'"),
 ]
