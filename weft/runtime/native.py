@@ -211,6 +211,7 @@ class NativeProgram(Program):
         sizes."""
         assert self._table is not None
         made = copy.copy(self)
+        made.__dict__.pop("_alone", None)  # of this program, if somebody has looked at it
         filled = self._table.filled(sizes)
         made.arena = made.lower_bound = filled.arena
         made._sizes = dict(sizes)
