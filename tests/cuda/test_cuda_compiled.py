@@ -208,6 +208,51 @@ def test_a_target_out_of_range() -> None:
         F.cross_entropy(x, weft.asarray([0, -1, 1, 1], device="cuda"))
 
 
+def test_random_numbers_in_a_step() -> None:
+    def losses(device: str, compiled: bool) -> list[float]:
+        weft.manual_seed(3)
+        model = nn.Sequential(nn.Embedding(7, 8), nn.Dropout(0.5), nn.Linear(8, 7)).to(device)
+        optimizer = weft.optim.SGD(model.parameters(), lr=0.5)
+        rows = weft.randint(0, 7, (3, 5)).to(device)
+
+        def step(rows: weft.Tensor) -> weft.Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(rows).reshape((15, 7)), rows.reshape((15,)))
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = native(step) if compiled else step
+        found = [run(rows).item() for _ in range(5)]
+        assert not compiled or "nll" not in program(run).reason
+        return [*found, weft.rand((1,)).item()]  # the generator is where it is in eager
+
+    np.testing.assert_allclose(losses("cuda", True), losses("cpu", False), rtol=1e-5)
+
+
+def test_convolutions_in_a_step() -> None:
+    def losses(device: str, compiled: bool) -> list[float]:
+        weft.manual_seed(0)
+        model = nn.Sequential(
+            *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(64, 3)),
+        ).to(device)
+        optimizer = weft.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        x, y = weft.randn((4, 1, 8, 8)).to(device), weft.randint(0, 3, (4,)).to(device)
+
+        def step(x: weft.Tensor, y: weft.Tensor) -> weft.Tensor:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run = native(step) if compiled else step
+        return [run(x, y).item() for _ in range(5)]
+
+    np.testing.assert_allclose(losses("cuda", True), losses("cpu", False), rtol=1e-4)
+
+
 def test_what_is_called_between_kernels() -> None:
     def f(x: weft.Tensor) -> weft.Tensor:
         return weft.sort(x * 2, axis=0) + weft.cumulative_sum(x, axis=1)

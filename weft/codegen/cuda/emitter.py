@@ -61,11 +61,14 @@ class CudaEmitter(Emitter):
             return [Kernel(one.name, 1, max(each, 1500.0), scratch) for one in launches]
         node = step.nodes[0]
         if group.kind == "kernel" and node.op.name in NODES:
+            leaves = [op for op in group.operands[node] if isinstance(op, Leaf)]
+            if len(leaves) < len(node.inputs):
+                return None  # some operand is a number
             made = NODES[node.op.name](self.module, name.replace(".", "_"), node)
             self._launches[id(step)] = tuple(made)
             if node.op is NLL:
                 check = emit_check(self.module, f"{made[0].name}_check", node)
-                self.checks.append((node.inputs[1], check))
+                self.checks.append((leaves[1].root, check))
             return [Kernel(one.name, 1, 1500.0) for one in made]
         if group.kind == "kernel":
             operands = group.operands[node]

@@ -10,7 +10,7 @@ from weft.codegen.loops.reduce import JOINS
 from weft.codegen.scalar.forms import supported
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
-from weft.ops.cards import ALL, ANY, CONCAT, MATMUL, NLL
+from weft.ops.cards import ALL, ANY, CONCAT, MATMUL, NLL, RESHAPE
 from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
 from weft.schedule.target import Limits, Target
@@ -46,7 +46,7 @@ class CudaTarget(Target):
             return "kernel" if fits and supported(node.outputs[0].tensor_type.dtype) else ""
         if node.op is NLL:  # its targets are checked before a run, where they are an input
             logp, target = node.inputs
-            return "kernel" if target.node is None and supported(logp.tensor_type.dtype) else ""
+            return "kernel" if _is_input(target) and supported(logp.tensor_type.dtype) else ""
         if node.op is not MATMUL:
             return ""
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
@@ -58,6 +58,13 @@ class CudaTarget(Target):
 
     def may_fail(self, group: Group) -> bool:
         return group.kind == "call" and bool(group.nodes[0].op.may_fail)
+
+
+def _is_input(value: Value) -> bool:
+    """Whether it is an input of the graph, perhaps in another shape."""
+    while value.node is not None and value.node.op is RESHAPE:
+        value = value.node.inputs[0]
+    return value.node is None
 
 
 def _has_elements(node: Node) -> bool:

@@ -114,8 +114,14 @@ class CudaProgram(Program):
             node = work.step.nodes[0]
             if any(map(_is_host, (*node.inputs, *node.outputs))):
                 raise NotNative("it computes on the CPU with what the GPU made")
-        if any(map(_is_host, whole.outputs)):
-            raise NotNative("a result is on the CPU")
+        #: Results on the CPU, such as the state of a random generator.
+        self._host_results = {
+            number: root.results[number]
+            for number, value in enumerate(whole.outputs)
+            if _is_host(value)
+        }
+        if not self._host_values.issuperset(self._host_results.values()):
+            raise NotNative("a result on the CPU is computed on the GPU")
         #: Nodes that are called: each ends one launch.
         self.calls = [work.step.nodes[0] for work in self._rest if work.kind == "call"]
         #: Values on the CPU, or computed from such, that kernels read.
@@ -135,7 +141,9 @@ class CudaProgram(Program):
         self._fixed: dict[Value, Any] = {}
         self._texts: dict[Value, bytes] = {}
         wanted = written or {}
-        self._in_place = {o: i for o, i in root.in_place if wanted.get(o) == i}
+        self._in_place = {
+            o: i for o, i in root.in_place if wanted.get(o) == i and not _is_host(whole.inputs[i])
+        }
         self._captured: dict[tuple[int, ...], list[_Captured]] = {}
         self._made: dict[Value, Any] = {}  # what nodes without operands give
         self._lock = threading.RLock()
@@ -219,7 +227,11 @@ class CudaProgram(Program):
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         with self._lock:  # all calls share the arena, and so one stream at a time
             self._stream = self._driver.in_turn(self._stream)
-            return [wrap(array) for array in self._outputs(inputs)]
+            outputs = self._outputs(inputs)
+            for number, value in self._host_results.items():
+                found = self._last_known[1][value]
+                outputs[number] = found.reshape(self._lowered.outputs[number].tensor_type.shape)
+            return [wrap(array) for array in outputs]
 
     def _outputs(self, inputs: list[Tensor]) -> list[Any]:
         """The arrays of the results: by a captured graph where that is possible."""
@@ -245,7 +257,7 @@ class CudaProgram(Program):
             entries.append(found)
         found.launch()
         return [
-            inputs[self._in_place[number]]._data if array is None else array
+            inputs[self._in_place[number]]._data if number in self._in_place else array
             for number, array in enumerate(found.outputs)
         ]
 
@@ -348,6 +360,8 @@ class CudaProgram(Program):
         return [
             taken[number]
             if number in taken
+            else None
+            if number in self._host_results
             else self._driver.empty(value.tensor_type.shape, value.tensor_type.dtype.numpy)
             for number, value in enumerate(self._lowered.outputs)
         ]
@@ -391,6 +405,8 @@ class CudaProgram(Program):
             for launch in work.launches:
                 driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
         for number, value in enumerate(self._plan.root.results):
+            if number in self._host_results:
+                continue
             if value in self._fixed or self._plan.root.outputs.get(value) != number:
                 out = buffers.outputs[number]
                 out.reshape(-1)[...] = buffers.array(value).reshape(-1)
