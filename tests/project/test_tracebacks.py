@@ -224,6 +224,7 @@ def test_an_optimizer_is_given_parameters() -> None:
     assert caught.value.hint == "pass model.parameters()"
 
 
+@pytest.mark.skipif(weft.cuda.is_available(), reason="there is one")
 def test_no_advice_to_go_to_a_device_that_is_not_there() -> None:
     with pytest.raises(CaptureError, match="different devices") as caught:
         weft.make_graph(lambda x: x + weft.ones(2), weft.spec((2,), device="cuda"))

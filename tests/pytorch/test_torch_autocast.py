@@ -168,6 +168,7 @@ def test_grad_scaler(compiled: str) -> None:
     np.testing.assert_allclose(got["values"].numpy(), want["values"], rtol=1e-5)
 
 
+@pytest.mark.skipif(weft.cuda.is_available(), reason="it is about machines without a GPU")
 def test_names_and_devices() -> None:
     torch = weft.torch
     from weft.torch.cpu.amp import autocast as of_cpu
