@@ -106,6 +106,27 @@ def test_integers_are_exact_or_refused(way: str) -> None:
         assert counted(weft.ones(1), n)[1] == n * 10**12 + 1
 
 
+def test_numbers_beside_symbolic_sizes() -> None:
+    rows = {
+        "mean": lambda x, n: x.sum().item() / x.shape[0],
+        "quotient": lambda x, n: n / x.shape[0],
+        "remainder": lambda x, n: (n // x.shape[0], n % x.shape[0], x.shape[0] * n),
+        "of tensors": lambda x, n: x.sum() * (n / x.shape[0]),
+    }
+    for name, function in rows.items():
+        captured = weft.compile(function, dynamic="auto")
+        for n, size in enumerate((3, 4, 0, 5, 1)):
+            x = weft.ones(size)
+            try:
+                expected = function(x, n + 2)
+            except ZeroDivisionError:
+                with pytest.raises(ZeroDivisionError):
+                    captured(x, n + 2)
+                continue
+            assert same(captured(x, n + 2), expected), (name, size)
+        assert len(captured.recordings) == 2, [str(r) for r in captured.recordings]
+
+
 def test_classes_of_numbers_are_told_apart() -> None:
     f = weft.compile(lambda x, n: x * n)
     x = weft.tensor([1, 2])

@@ -15,6 +15,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.shapes import size_of
 from weft.core.number import (
     HELD_AS,
@@ -43,7 +44,7 @@ from weft.ops.elementwise import (
 )
 from weft.ops.identity import detached
 from weft.ops.shape import reshape
-from weft.record.control.nested import graph_recorder, known_number
+from weft.record.control.nested import graph_recorder, known_number, size_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -75,6 +76,8 @@ _DIVISIONS = {"/": operator.truediv, "//": operator.floordiv, "%": operator.mod}
 def arithmetic(symbol: str, a: Any, b: Any) -> tuple[Any, Any]:
     """The operands of `a symbol b`, of which one is a number of the graph. Where Python would raise
     an error, or go over to another kind of number, the graph raises one."""
+    if symbol in _DIVISIONS and b.__class__ is Dim:
+        b = size_number(b)
     kinds = kind_of(a), kind_of(b)
     if None in kinds or "complex" in kinds or not (is_unknown(a) or is_unknown(b)):
         return a, b  # a tensor's own rule, or Python's
