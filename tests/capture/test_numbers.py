@@ -96,6 +96,43 @@ def test_what_python_raises_is_raised(way: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_errors_of_arithmetic_can_be_caught(way: str) -> None:
+    def careful(x: Any) -> Any:
+        total = x.sum().item()
+        try:
+            return 1 / total, math.log(x.max().item())
+        except ZeroDivisionError:
+            return "nothing"
+        except ValueError:
+            return "no logarithm"
+
+    captured = WAYS[way](careful)
+    for values in ([1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [1.0, 2.0], [-1.0, 1.0]):
+        x = weft.tensor(values)
+        assert same(captured(x), careful(x)), values
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore:.*runs as plain Python")
+def test_a_side_that_is_not_taken_does_nothing_outside(way: str, tmp_path: Any) -> None:
+    """Both sides of an `if` are recorded; a file is written only on the one that is taken."""
+    place = tmp_path / "diverged"
+
+    @WAYS[way]
+    def step(x: Any) -> Any:
+        loss = x.sum().item()
+        if loss > 100:
+            place.write_text(str(loss))
+        return x * 2
+
+    for size in (1.0, 2.0, 3.0):
+        assert step(weft.ones(2) * size).tolist() == [2 * size] * 2
+        assert not place.exists()
+    step(weft.ones(2) * 80)
+    assert place.read_text() == "160.0"
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_integers_are_exact_or_refused(way: str) -> None:
     grown = WAYS[way](lambda x: int(x.max().item()) * 10**12)
     assert grown(weft.tensor([5, 3])) == 5 * 10**12

@@ -268,6 +268,14 @@ def rounded(o: World, x: Any) -> Any:
 
 # --- numbers as Python needs them ----------------------------------------------------------------
 
+
+def _caught(x: Any, a: Any) -> Any:
+    try:
+        return x * (1 / (a - 2.25))
+    except ZeroDivisionError:
+        return x - 1
+
+
 #: name -> (function of a tensor and a number, recordings for five numbers)
 EXPRESSIONS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "clip": (lambda x, a: weft.clip(x, -a, a), 2),
@@ -297,6 +305,7 @@ EXPRESSIONS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
     "walrus": (lambda x, a: (b := a * 2) + b, 2),
     "truths": (lambda x, a: (a > 2, not a > 2, bool(a), a > 1 and a < 3, 1 < a < 3), 5),
     "fraction": (lambda x, a: x * (1 / (a - 2.5)), 3),  # one of the numbers divides by zero
+    "caught": (_caught, 3),
     "complex": (lambda x, a: abs((a - 10) ** 0.5), 5),
     "norm": (lambda x, a: weft.linalg.vector_norm(x, ord=a), 5),
     "layer_norm": (lambda x, a: F.layer_norm(x, (5,), eps=a), 5),

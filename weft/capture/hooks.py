@@ -316,7 +316,7 @@ class Hooks:
     def binary(self, symbol: str, a: Any, b: Any) -> Any:
         self.use_items(a, b)
         if a.__class__ is Number or b.__class__ is Number:
-            a, b = result_numbers.arithmetic(symbol, a, b)
+            a, b = result_numbers.arithmetic(self, symbol, a, b)
         return operators.binary(self, symbol, a, b)
 
     def inplace(self, symbol: str, a: Any, b: Any) -> Any:
@@ -324,7 +324,7 @@ class Hooks:
         if isinstance(a, (*CONTAINERS, np.ndarray)):
             self.flow.save(a)
         elif a.__class__ is Number or b.__class__ is Number:
-            a, b = result_numbers.arithmetic(symbol, a, b)
+            a, b = result_numbers.arithmetic(self, symbol, a, b)
         return operators.inplace(self, symbol, a, b)
 
     def iter(self, value: Any) -> Any:

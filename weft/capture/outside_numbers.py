@@ -86,11 +86,13 @@ class OutsideNumber:
 
     def calculate(self, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
         found: list[Any] = [x.outside if isinstance(x, Number) else x for x in operands]
-        result = function(*[x.value if isinstance(x, OutsideNumber) else x for x in found])
+        try:
+            result = function(*[x.value if isinstance(x, OutsideNumber) else x for x in found])
+        except Exception:
+            _know_all(found)  # the function may catch it, and go on in another way
+            raise
         if type(result) not in PYTHON_KINDS or type(result) is complex:
-            for x in found:
-                if isinstance(x, OutsideNumber):
-                    x.know()
+            _know_all(found)
             return result
         places = tuple([x.origin if isinstance(x, OutsideNumber) else x for x in found])
         origin = calculation(function, places)
@@ -106,6 +108,12 @@ class OutsideNumber:
     def given(self) -> Origin:
         """Where a call finds the number as Python's own: inputs of the graph are tensors."""
         return calculation(itself, (self.origin,))
+
+
+def _know_all(operands: Iterable[Any]) -> None:
+    for x in operands:
+        if isinstance(x, OutsideNumber):
+            x.know()
 
 
 def stands_for(watch: Watch, origin: Origin, value: Any) -> Any:

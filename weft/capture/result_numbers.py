@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.dim_algebra import Dim
 from weft.base.shapes import size_of
+from weft.capture.watch.settled_numbers import settled
 from weft.core.number import (
     HELD_AS,
     Number,
@@ -56,6 +57,8 @@ def of_tensor(hooks: Hooks, x: Any) -> Any:
         return NotImplemented if is_outside(x) else x
     if not isinstance(x, Tensor) or not hooks.watch.active or graph_recorder() is None:
         return NotImplemented
+    if may_catch(hooks):
+        return NotImplemented
     if not all(size.__class__ is int for size in x.shape) or size_of(x.shape) != 1:
         return NotImplemented
     hooks.watch.numbers = True
@@ -68,12 +71,17 @@ def of_tensor(hooks: Hooks, x: Any) -> Any:
     return known_number(value.astype(HELD_AS[kind], copy=False))
 
 
+def may_catch(hooks: Hooks) -> bool:
+    """Whether the function may catch what arithmetic raises: then Python does it, on the values."""
+    return hooks.flow.tries > 0 and not hooks.flow.depth
+
+
 # --- errors that Python raises -------------------------------------------------------------------
 
 _DIVISIONS = {"/": operator.truediv, "//": operator.floordiv, "%": operator.mod}
 
 
-def arithmetic(symbol: str, a: Any, b: Any) -> tuple[Any, Any]:
+def arithmetic(hooks: Hooks, symbol: str, a: Any, b: Any) -> tuple[Any, Any]:
     """The operands of `a symbol b`, of which one is a number of the graph. Where Python would raise
     an error, or go over to another kind of number, the graph raises one."""
     if symbol in _DIVISIONS and b.__class__ is Dim:
@@ -81,6 +89,8 @@ def arithmetic(symbol: str, a: Any, b: Any) -> tuple[Any, Any]:
     kinds = kind_of(a), kind_of(b)
     if None in kinds or "complex" in kinds or not (is_unknown(a) or is_unknown(b)):
         return a, b  # a tensor's own rule, or Python's
+    if may_catch(hooks):
+        return settled(a), settled(b)
     if symbol == "**":
         return _powers(a, b, "float" in kinds)
     if symbol in _DIVISIONS:
@@ -145,6 +155,8 @@ def math_function(function: Any) -> Callable[..., Any]:
         x = args[0] if len(args) == 1 and not kwargs else None
         if x.__class__ is not Number or x.kind == "complex" or graph_recorder() is None:
             return NotImplemented
+        if may_catch(hooks):
+            return function(settled(x))
         held = as_held(x, HELD_AS["float"])
         if function in _TESTS:
             return known_number(_TESTS[function](held))

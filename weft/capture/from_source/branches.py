@@ -108,8 +108,11 @@ def record_if(
     """
     hooks.flow.asked += 1
     split: set[int] = set()  # lists of which no graph can hold both contents
+    may_ask = may_ask and not isinstance(graph_recorder(), NestedRecorder)
+    before = hooks.flow.careful
     for _ in range(MOST_LISTS):
         try:
+            hooks.flow.careful = before or may_ask
             return _record_if(hooks, predicate, functions, live, cells, words, split)
         except UnknownLength as found:
             try:
@@ -121,7 +124,10 @@ def record_if(
             if not asks or isinstance(graph_recorder(), NestedRecorder):
                 raise
             # A graph cannot hold that. So the condition is asked: each answer has its own path.
+            hooks.flow.careful = before
             return functions[0]() if decide(predicate) else functions[1]()
+        finally:
+            hooks.flow.careful = before
     raise CaptureError("an `if` appends to too many lists of unknown length", op="if")
 
 

@@ -64,6 +64,8 @@ class Flow:
         watch.flow = self
         self.journals: list[Journal] = []
         self.created_in: dict[int, tuple[Any, int]] = {}  # objects made while journals were open
+        #: In a branch of which Python may decide, too: nothing is called there that acts outside.
+        self.careful = False
         self.tries = 0  # number of open `try` statements outside of the innermost branch
         self.undecided = False  # whether any object has contents that the graph decides
         self.split_objects: dict[int, Any] = {}  # objects with a Split among their attributes

@@ -504,6 +504,8 @@ class Watch:
 
     def refuse(self, reason: str) -> None:
         """Note why the recording cannot be used again, once for each line."""
+        if self.active and self.flow is not None and self.flow.careful:
+            raise CaptureError(reason)  # before it is done on a side that is not taken
         self._refuse(reason, here())
 
     def unconvertible(self, name: str, reason: Exception) -> None:
