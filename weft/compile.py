@@ -223,7 +223,8 @@ def _check_callable(function: Any, op: str) -> None:
     raise DTypeError(
         f"a function or a module is needed, not {given}",
         op=op,
-        hint=f"weft.{op}(f) gives a function to call: weft.{op}(f)(x), not weft.{op}(f(x))",
+        hint=f"weft.{op}(f) gives a function to call: weft.{op}(f)(x), not weft.{op}(f(x))"
+        + ("; weft.linalg.trace(x) sums a diagonal" if op == "trace" else ""),
     )
 
 

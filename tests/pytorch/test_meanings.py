@@ -69,3 +69,8 @@ def test_an_expression_means_the_same(expression: str) -> None:
         check(plain(found), json.loads(json.dumps(plain(evaluated(expression, real)))))
     for part in found if isinstance(found, tuple) else (found,):
         assert not isinstance(part, weft.Tensor) or isinstance(part, torch.Tensor)
+
+
+def test_the_version_says_whose_names_these_are() -> None:
+    assert torch.__version__.startswith("2.13")
+    assert tuple(map(int, torch.__version__.split("+")[0].split("."))) >= (2, 0, 0)

@@ -46,6 +46,8 @@ from weft.torch.shapes import *
 from weft.torch.tensor import *
 from weft.torch.tensor import PublicTensor as PublicTensor
 
+#: Of the PyTorch whose names and meanings these are.
+__version__ = "2.13.0+weft"
 Tensor = PublicTensor
 dtype = DType
 newaxis = None
