@@ -264,6 +264,20 @@ def test_what_is_called_between_kernels() -> None:
     assert {node.op.name for node in program(compiled).calls} == {"sort", "cumulative_sum"}
 
 
+@pytest.mark.skipif(weft.cuda.device_count() == 1, reason="there is only one GPU")
+def test_several_gpus() -> None:
+    second = weft.ones((3,), device="cuda:1")
+    compiled = native(lambda x: x * 2 + 1)
+    assert compiled(second).tolist() == [3.0, 3.0, 3.0]
+    assert str(compiled(second).device) == "cuda:1"
+    assert compiled.programs[-1].program.reason == "there is code for the first GPU only"
+    with weft.cuda.device(1):
+        first = weft.ones((3,), device="cuda:0")
+        for _ in range(3):
+            assert str(compiled(first).device) == "cuda"
+            assert compiled(first).tolist() == [3.0, 3.0, 3.0]
+
+
 def test_control_flow_is_interpreted() -> None:
     @native
     def halved(x: weft.Tensor) -> weft.Tensor:

@@ -31,6 +31,7 @@ class EmulatedDriver:
         self.machine = GpuMachine(
             threads=threads, row=threads, blocks=blocks, each=3, emulated=True
         )
+        self.place = fake_cupy._Device(0)
         self.log: list[str] = []
         self._libraries: list[Any] = []
 

@@ -123,7 +123,9 @@ def gpu_program(graph: Graph, written: Mapping[int, int] | None) -> Program:
         unrolled = _LONG_UNROLL.run(graph)
         graph = optimize(unrolled) if unrolled is not graph else graph
     try:
-        made: Program = gpu_programs().CudaProgram(graph, written, driver())
+        found = driver()
+        with found.place:
+            made: Program = gpu_programs().CudaProgram(graph, written, found)
     except NotNative as reason:
         return InterpretedProgram(graph, str(reason))
     return made

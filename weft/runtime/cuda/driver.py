@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,9 +19,10 @@ __all__ = ["CupyDriver", "Driver", "Flag"]
 
 
 class Driver(Protocol):
-    """`machine` is what code is made for."""
+    """`machine` is what code is made for; inside of `place`, the GPU is the current one."""
 
     machine: GpuMachine
+    place: AbstractContextManager[Any]
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         """The functions of a module, from its LLVM IR."""
@@ -82,6 +85,8 @@ class CupyDriver:
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
         self.machine = GpuMachine()
+        several = cupy.cuda.runtime.getDeviceCount() > 1
+        self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
         self._blas: Blas | None = None
         self._stream = cupy.cuda.Stream(non_blocking=True)
 

@@ -68,6 +68,8 @@ def _check(graph: Graph) -> None:
             places.add(kind.device)
     if len(places) != 1:
         raise NotNative("its tensors are on several GPUs")
+    if places.pop().index:
+        raise NotNative("there is code for the first GPU only")
 
 
 class _Captured:
@@ -225,7 +227,8 @@ class CudaProgram(Program):
     # --- a call ---------------------------------------------------------------------------------
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
-        with self._lock:  # all calls share the arena, and so one stream at a time
+        # All calls share the arena, and so one stream at a time.
+        with self._lock, self._driver.place:
             self._stream = self._driver.in_turn(self._stream)
             outputs = self._outputs(inputs)
             for number, value in self._host_results.items():
