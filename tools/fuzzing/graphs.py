@@ -204,6 +204,8 @@ class GraphWriter:
             results.append(self.argument((2,), self.dtype))
         transform = self.pick(GRAPH_TRANSFORMS)
         floats = [one for one in self.arguments if one.is_float and one.grad]
+        if "vmap" in transform and any("unique_" in line for line in self.lines):
+            transform = "grad"  # results whose size differs from element to element are refused
         if not floats and transform not in ("none", "vmap"):
             transform = "none"
         if transform in ("hessian", "jacobian") and product(floats[0].shape or ()) > 12:
