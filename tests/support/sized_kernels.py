@@ -330,6 +330,11 @@ CONVOLUTIONS = {
     "convolution and pooling": SizedCase(
         lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w)), 2), _IMAGES, rtol=1e-4
     ),
+    "many channels and pooling": SizedCase(
+        lambda x, w: F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2),
+        [("B", 32, 16, 16), (128, 32, 3, 3)],
+        rtol=3e-4,
+    ),
     "gradients of a convolution": SizedCase(_gradients(_conv(padding=1), 2), _IMAGES, rtol=2e-3),
     "gradients of strides": SizedCase(
         _gradients(_conv(stride=2, padding=1), 2), _IMAGES, rtol=2e-3

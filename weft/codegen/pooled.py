@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from weft.base.dims import typical
 from weft.codegen import pool
 from weft.codegen.conv.emit import room_of
-from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
+from weft.codegen.kernel import PARAMS, Kernel, args_table, argument, each_item
 from weft.codegen.machine import Machine
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
@@ -60,8 +60,10 @@ def emit_pooled(
     count = max(places.values()) + 1
     f = module.function(f"{name}.pooled", "i32", PARAMS)
     room = f.var("i8", count=size, align=64)
-    given = f.var("ptr", count=count, align=16)
-    pooled = f.var("ptr", count=2, align=16)
+    given, pooled = args_table(f, count), args_table(f, 2)
+    if module.varies:
+        for table in (given, pooled):
+            (table + -1).store(f.size_table())
     f.do(f"store [{count} x ptr] {f(f'load [{count} x ptr], ptr %args')}, ptr {given}")
     (pooled + 1).store(argument(f, places[result]))
     slot = given + places[whole]

@@ -74,7 +74,7 @@ class Rows:
         chunk = let(f"-(-({queries}) // -(-({queries}) // {most}))", high=most)
         chunks = let(f"-(-({queries}) // {chunk})")
         counts = tuple(count for count in _counts(module.machine) if count <= most)
-        best = f"min([(-(-{chunk} // r) * (r + 0.3), r) for r in {counts} if r <= {chunk}])[1]"
+        best = f"min([(-(-{chunk} // r) * (r + 1), r) for r in {counts} if r <= {chunk}])[1]"
         rows = let(best, high=counts[-1])
         tiles = let(f"-(-{chunk} // {rows})", high=most)
         return cls(chunk, chunks, rows, tiles, counts, most, most + counts[-1] - 1)
@@ -82,7 +82,7 @@ class Rows:
 
 def _counts(machine: Machine) -> tuple[int, ...]:
     """The numbers of rows of tiles, of which each number of queries finds one that suits it."""
-    return (1, 2, 4, 6, 8, 11, 14) if machine.registers == 32 else (1, 2, 3, 4, 6)
+    return (1, 4, 7, 9, 10, 11, 14) if machine.registers == 32 else (1, 2, 3, 4, 6)
 
 
 def tile_rows(rows: int, machine: Machine) -> int:
