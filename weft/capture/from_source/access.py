@@ -22,7 +22,7 @@ from weft.capture.watch.follow import module_of
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.values import CONTAINERS
-from weft.core.number import Number, is_unknown, kind_of
+from weft.core.number import Number, is_outside, is_unknown, kind_of
 from weft.core.public import PUBLIC
 from weft.core.tensor import Tensor
 
@@ -47,7 +47,7 @@ def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
             return dynamic.item(key)
         hooks.use_items(obj)
     if isinstance(obj, Tensor):
-        return obj[index(hooks, key)]
+        return obj[index(hooks, in_range(obj, key))]
     if is_unknown(key) and type(obj) in (list, tuple) and kind_of(next(iter(obj), None)):
         found = numbers_in(list(hooks.iter(obj)))
         if found is not None and hooks.records():
@@ -88,6 +88,25 @@ def index(hooks: Hooks, key: Any) -> Any:
         elif not isinstance(part, Tensor):
             hooks.deep(part, "an index", calls=False)
     return key
+
+
+def in_range(x: Tensor, key: Any) -> Any:
+    """An index, in which numbers that Python knows in each call are inside of their axis: that they
+    stay so becomes a guard. Others are the numbers themselves, for their error."""
+    parts = key if type(key) is tuple else (key,)
+    if not any(map(is_outside, parts)):
+        return key
+    if not all(is_outside(part) or type(part) in (int, slice) for part in parts):
+        return settled(key, keeps=True)
+    made = [
+        settled(part) if is_outside(part) and not _is_inside(part, size) else part
+        for part, size in zip(parts, (*x.shape, *[0] * len(parts)), strict=False)
+    ]
+    return tuple(made) if type(key) is tuple else made[0]
+
+
+def _is_inside(number: Any, size: Any) -> bool:
+    return type(size) is int and number.kind == "int" and bool(-size <= number < size)
 
 
 def _bounds(key: Any) -> Any:
@@ -141,7 +160,7 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
         hooks.write_array(known, lambda: obj.__setitem__(key, hooks.operand(value, obj)), "[…] =")
         return
     if isinstance(obj, Tensor):
-        key, value = index(hooks, key), hooks.operand(value, obj)
+        key, value = index(hooks, in_range(obj, key)), hooks.operand(value, obj)
     elif isinstance(obj, np.ndarray):
         hooks.write_view(obj)
         value = hooks.operand(value, obj)
