@@ -269,3 +269,11 @@ def test_functional_call_and_stacked_modules() -> None:
         np.testing.assert_allclose(out.detach().numpy(), model(x).detach().numpy(), rtol=1e-5)
     one = torch.func.functional_call(models[0], dict(models[1].named_parameters()), x)
     assert torch.allclose(one, models[1](x))
+
+
+@pytest.mark.parametrize(("dynamic", "recordings"), [(None, 2), (True, 1), (False, 3)])
+def test_compile_dynamic(dynamic: bool | None, recordings: int) -> None:
+    compiled = torch.compile(lambda x: x * 2, dynamic=dynamic)
+    for size in (2, 3, 5):
+        assert compiled(torch.ones(size)).sum() == 2 * size
+    assert len(compiled.recordings) == recordings

@@ -85,12 +85,12 @@ def compile(
 ) -> Any:
     """`weft.compile`, which has no modes and always takes the whole graph."""
     if model is None:
-        return lambda given: compile(given, backend=backend, disable=disable)
+        return lambda given: compile(given, dynamic=dynamic, backend=backend, disable=disable)
     if disable:
         return model
-    return core_compile(model) if backend in (None, *_BACKENDS) else core_compile(
-        model, backend=backend
-    )  # fmt: skip
+    sizes: Any = "auto" if dynamic is None else dynamic
+    ours = None if backend in (None, *_BACKENDS) else backend
+    return core_compile(model, backend=ours, dynamic=sizes)
 
 
 set_float32_matmul_precision = _nothing
