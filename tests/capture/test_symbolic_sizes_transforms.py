@@ -132,3 +132,21 @@ def test_around(around: str, function: Any) -> None:
     fixed = weft.compile(function, dynamic=False, backend="interpret")
     agree(AROUND[around](sized), AROUND[around](fixed))
     assert len(sized.recordings) <= 3, [str(r) for r in sized.recordings]
+
+
+def forgets(x: Any, w: Any) -> Any:
+    last, total = x * 0.5, x.sum()
+    for row in x:
+        with weft.no_grad():
+            last = row * 0.3
+        total = total + (row @ w).sum()
+    return total, last
+
+
+def test_which_results_of_a_loop_learn() -> None:
+    call = weft.compile(forgets, dynamic="auto", backend="interpret")
+    for size in (3, 5, 1, 7, 0):
+        x, w = data(size), W.clone()
+        x.requires_grad = True
+        got, want = call(x, w), forgets(x, w)
+        assert [part.requires_grad for part in got] == [part.requires_grad for part in want]

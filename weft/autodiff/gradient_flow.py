@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.asked_sizes import least
 from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
@@ -132,6 +133,21 @@ def carried_after(node: Node, operands: list[bool], given: Known | None) -> list
     return carried
 
 
+def carried_for_long(node: Node, operands: list[bool]) -> list[bool] | None:
+    """The same for a length that is not known, where it is the same for all that are possible."""
+    consts, carries = node.attrs["consts"], node.attrs["carries"]
+    (body,) = node.graphs
+    end = consts + carries
+    carried = operands[consts:end]
+    for _ in range(min(least(node.attrs["length"]), MOST_STEPS) + 1):
+        active = active_values(body, [*operands[:consts], *carried, *operands[end:]])
+        after = [value in active for value in body.outputs[:carries]]
+        if after == carried:
+            return carried
+        carried = after
+    return None
+
+
 #: Maximum iterations that are analysed one by one.
 MOST_STEPS = 32
 
@@ -189,6 +205,8 @@ def _scan(node: Node, operands: list[bool], known: Known | None = None) -> list[
     active = active_values(body, [*operands[:consts], *carried, *operands[consts + carries :]])
     if isinstance(node.attrs["length"], int):
         carried = carried_after(node, operands, known)
+    else:
+        carried = carried_for_long(node, operands) or carried
     return [*carried, *[value in active for value in body.outputs[carries:]]]
 
 

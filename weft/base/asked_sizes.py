@@ -148,6 +148,14 @@ class AskedSizes:
                 self.hints[part.text], rest = divmod(self.hints[name], by)
                 self.parts[name] = dim_algebra.of_atom(part) * by + rest
 
+    def least(self, size: Dim) -> int:
+        """What the answers so far say of the smallest value of an expression."""
+        core, constant, factor = _normal(size)
+        known = self._known.get(core)
+        if known is None or factor < 0 or known.low == -math.inf:
+            return 0
+        return int(known.low) * factor + constant
+
     def bounds(self) -> dict[str, tuple[int, int | None]]:
         """The smallest and the largest size for which the answers hold, by name."""
         found: dict[str, tuple[int, int | None]] = {}
@@ -271,6 +279,14 @@ def is_less(a: int, b: int) -> bool:
             found = asked.sizes.compare(a, b, "<")
         return found is True
     return a < b
+
+
+def least(size: int) -> int:
+    """A number that a length is not below, as far as it is known."""
+    low = bounds(size)[0] or 0
+    if isinstance(size, Dim) and asked.sizes is not None:
+        low = max(low, asked.sizes.least(size))
+    return low
 
 
 def number_of(size: int) -> int | None:

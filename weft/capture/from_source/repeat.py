@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
@@ -392,9 +393,9 @@ def _for_as_while(
         return logical_and(predicate(more), predicate(still))
 
     recorded.python.peeled = first > 0
-    recorded.entered = isinstance(rows.count, int)
+    recorded.entered = isinstance(rows.count, (int, Dim))  # two rounds at least
     recorded.python.rows = rows.live_tensors()
     recorded.settle(step)
     if not recorded.record_condition(test):
         raise CaptureError("the condition of a loop writes something", op="for")
-    recorded.emit_while(isinstance(rows.count, int) and rows.count > 0)
+    recorded.emit_while(recorded.entered)

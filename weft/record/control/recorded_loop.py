@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from weft.base.asked_sizes import is_less
+from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError, CaptureShapeError, InternalError
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
@@ -185,7 +187,7 @@ class RecordedLoop:
         """Add the node; returns the ys of all iterations."""
         attrs = {"carries": len(self.carried()), "length": length, "reverse": reverse}
         ys = self._emit(SCAN, [self.nested], attrs, xs)
-        self.finish(isinstance(length, int) and length > 0)
+        self.finish(isinstance(length, (int, Dim)) and is_less(0, length))
         return ys
 
     def _emit(
