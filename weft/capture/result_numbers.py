@@ -133,18 +133,23 @@ def number_of(hooks: Hooks, value: Any, *_op: Any) -> Any:
 # --- functions of `math` -------------------------------------------------------------------------
 
 #: Tests of one float.
-_TESTS = {math.isfinite: isfinite, math.isnan: isnan, math.isinf: isinf}
+_TESTS: dict[Any, Any] = {math.isfinite: isfinite, math.isnan: isnan, math.isinf: isinf}
 #: Functions of one float. Python raises an error where the result is NaN or infinite, and the
 #: operand is not.
-_FUNCTIONS = {
+_FUNCTIONS: dict[Any, Any] = {
     math.sqrt: sqrt,
-    **{
-        getattr(math, name): getattr(transcendental, ours)
-        for name, ours in {
-            **{name: name for name in ("exp", "expm1", "log", "log2", "log10", "log1p")},
-            **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-        }.items()
-    },
+    math.exp: transcendental.exp,
+    math.expm1: transcendental.expm1,
+    math.log: transcendental.log,
+    math.log2: transcendental.log2,
+    math.log10: transcendental.log10,
+    math.log1p: transcendental.log1p,
+    math.sin: transcendental.sin,
+    math.cos: transcendental.cos,
+    math.tan: transcendental.tan,
+    math.sinh: transcendental.sinh,
+    math.cosh: transcendental.cosh,
+    math.tanh: transcendental.tanh,
 }
 
 
@@ -175,7 +180,7 @@ def div_mod(hooks: Hooks, a: Any, b: Any) -> Any:
     return hooks.binary("//", a, b), hooks.binary("%", a, b)
 
 
-MATH = {
+MATH: dict[Any, Any] = {
     divmod: div_mod,
     **{function: math_function(function) for function in (*_TESTS, *_FUNCTIONS)},
 }

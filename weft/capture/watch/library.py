@@ -6,6 +6,7 @@ depends on more than its arguments, the recording cannot be used again.
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import operator
@@ -28,6 +29,7 @@ from weft.capture.watch.settled_numbers import settled_all, settled_named
 from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
 from weft.core.tensor import Tensor
+from weft.ops import in_place
 from weft.ops.generator import Generator
 
 if TYPE_CHECKING:
@@ -196,34 +198,33 @@ def _is_of_library(cls: type) -> bool:
 
 # --- Weft ----------------------------------------------------------------------------------------
 
-#: Functions, and methods of tensors, for which Python numbers are operands: all others take them as
-#: they are, to know sizes and options.
-_OF_NUMBERS = frozenset(
+#: Functions that hand Python numbers on as operands, beside those whose parameters say so: see
+#: `takes_numbers`.
+_OF_VALUES = frozenset(
     {
-        *("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "pow"),
-        *("add_", "sub_", "mul_", "div_", "pow_", "lerp", "lerp_", "fill_", "full", "full_like"),
-        *("maximum", "minimum", "fmax", "fmin", "clip", "clamp", "clamp_", "where", "tensor"),
-        *("asarray", "masked_fill", "masked_fill_", "new_full", "number_in", "print"),
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("eq", "ne", "lt", "le", "gt", "ge", "remainder", "floor_divide", "addcmul", "addcdiv"),
-        *(
-            "addcmul_",
-            "addcdiv_",
-            "apply",
-            "paired",
-            "cast",
-            "_setitem",
-            "__setitem__",
-            "__getitem__",
-        ),
+        *("full", "full_like", "new_full", "fill_", "tensor", "asarray", "number_in", "print"),
+        *("apply", "paired", "cast", "_setitem", "__setitem__", "__getitem__"),
     }
 )
 
 
+@functools.cache
 def takes_numbers(function: Any) -> bool:
-    return function.__name__ in _OF_NUMBERS and str(function.__module__).startswith(_OPS)
+    """Whether Python numbers are operands of a function or method: its numbers are of the type
+    `Operand`. All others take numbers as they are, to know sizes and options."""
+    if not str(function.__module__).startswith(_OPS):
+        return False
+    name = function.__name__
+    kinds = [str(kind) for kind in function.__annotations__.values()]
+    if name in _OF_VALUES or any("Operand" in kind for kind in kinds):
+        return not any(_SIZES.search(kind) for kind in kinds) or name in _OF_VALUES
+    if function.__module__ == in_place.__name__:  # takes what the method takes that it is made of
+        of_method = getattr(Tensor, name.removesuffix("_"), None)
+        return of_method is not None and takes_numbers(of_method)
+    return False
 
 
+_SIZES = re.compile(r"\bint\b")
 _OPS = ("weft.ops.", "weft.core.")
 _IMPURE_WEFT = frozenset(
     {
