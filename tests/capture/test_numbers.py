@@ -143,6 +143,21 @@ def test_integers_are_exact_or_refused(way: str) -> None:
         assert counted(weft.ones(1), n)[1] == n * 10**12 + 1
 
 
+def test_signatures_name_what_each_call_computes() -> None:
+    o = World()
+
+    @weft.compile
+    def f(x: Any, k: int) -> Any:
+        o.n += 1
+        return x * (o.n / 2) + k, o.n
+
+    for k in range(4):
+        f(weft.ones(2), k)
+    text = str(f.signatures()[-1])
+    assert "takes k: i64[]" in text
+    assert "state (o.n + 1) / 2: f64[]" in text
+
+
 def test_numbers_beside_symbolic_sizes() -> None:
     rows = {
         "mean": lambda x, n: x.sum().item() / x.shape[0],

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
-from weft.capture.watch.origin import ARG, CELL, KWARG, PIN, STEP_KINDS, Origin
+from weft.capture.watch.origin import ARG, CALC, CELL, KWARG, PIN, STEP_KINDS, Origin
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.signature import Given, Place, Step
@@ -98,6 +98,8 @@ class _Names:
             return self.parameters[key] if key < len(self.parameters) else origin.text
         if origin.kind == KWARG:
             return str(key)
+        if origin.kind == CALC:  # (n + 1)
+            return origin.text[1:-1] if origin.text.startswith("(") else origin.text
         if origin.kind in (PIN, CELL) or parent is None or origin.step is None:
             return origin.text.removeprefix("global ")
         step = f"[{self.of(key)}]" if isinstance(key, Origin) else origin.step

@@ -159,7 +159,8 @@ def calculation(function: Callable[..., Any], operands: tuple[Any, ...]) -> Orig
     name = (CALC, function, *ids)
     found = first.children.get(name)
     if found is None:
-        parts = [x.text if isinstance(x, Origin) else repr(x) for x in operands]
+        texts = [x.text if isinstance(x, Origin) else repr(x) for x in operands]
+        parts = [text.removeprefix("global ") for text in texts]
         found = first.children[name] = Origin(CALC, function, None, _said(function, parts), False)
         found.operands = operands
     return found
