@@ -110,6 +110,7 @@ class TraceRecorder(HistoryRecorder):
         self.sizes: RecordedSizes | None = None  # which are symbolic, if any are
         #: The sizes of tensors from outside that are no parameters, and where those are found.
         self.seen_sizes: dict[PlaceKey, tuple[Origin, tuple[int, ...]]] = {}
+        self._all_nodes: list[Node] = []  # at the end, with those of the backward
         self._place_keys: dict[int, PlaceKey] = {}
         #: Tensors from outside with symbolic sizes: what they hold, their history, and its shape.
         self._stand_ins: list[tuple[Tensor, Any, Any, tuple[int, ...]]] = []
@@ -188,12 +189,9 @@ class TraceRecorder(HistoryRecorder):
         if self.sizes is None or not self.sizes.asked.unsolved:
             return True
         try:
-            for segment in self.segments:
-                for node in segment.nodes:
-                    infer_types(node.op, node.inputs, node.attrs, node.graphs)
+            return all(map(_is_typed, self._all_nodes))
         except WeftError:
             return False
-        return True
 
     def is_from_outside(self, tensor: Tensor) -> bool:
         return super().is_from_outside(tensor) or self.is_stand_in(tensor)
@@ -379,6 +377,7 @@ class TraceRecorder(HistoryRecorder):
         backward = self._backward(results, forward, leaves_kept) if tracked else None
         if backward is None:
             tracked = []
+        self._all_nodes = list(self.graph.nodes)
         del self.graph.nodes[forward:]
         self._cut(None, None)
         inputs = self._origins.items()
@@ -516,6 +515,12 @@ class TraceRecorder(HistoryRecorder):
     def _node_of(self, tensor: Tensor) -> Any:
         entry = self.written.get(id(tensor))
         return tensor._node if entry is None else entry.node
+
+
+def _is_typed(node: Node) -> bool:
+    """Whether the types of a node follow from its operands."""
+    types = infer_types(node.op, node.inputs, node.attrs, node.graphs)
+    return node.op.data_shape or list(types) == [value.type for value in node.outputs]
 
 
 def as_result(value: Any) -> Any:
