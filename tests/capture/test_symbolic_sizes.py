@@ -301,3 +301,22 @@ def test_always() -> None:
     assert len(call.recordings) == 1
     with pytest.raises(weft.errors.RangeError, match="dynamic is 'always'"):
         weft.compile(lambda x: x, dynamic="always")
+
+
+def test_bounds_that_leave_one_size() -> None:
+    call = compiled(lambda x, w: x @ w if 3 <= x.shape[1] <= 3 else x.sum())
+    for size in (2, 5, 3, 4, 3):
+        x, w = weft.ones((2, size)), weft.ones((3, 2))
+        assert call(x, w).shape == ((2, 2) if size == 3 else ())
+
+
+def test_equal_sizes_that_are_not_written_alike() -> None:
+    """min(T, 4) is 4: the backward relies on it as well as the forward."""
+    call = compiled(lambda x: weft.linalg.qr(x).R.sum())
+    for size in (3, 7, 64, 2, 5):
+        x = weft.asarray(np.random.default_rng(size).normal(size=(size, 4)))
+        y = x.clone()
+        x.requires_grad = y.requires_grad = True
+        call(x).backward()
+        weft.linalg.qr(y).R.sum().backward()
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-9)

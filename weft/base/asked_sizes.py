@@ -127,6 +127,8 @@ class AskedSizes:
                 self.note(fact)
             if sign == "==":
                 self._relate(fact)
+            elif known.low == known.high:  # no other size is left
+                self._relate(SizeFact(core, "==", int(known.low)))
 
     def _relate(self, fact: SizeFact) -> None:
         """Note what an equality says of the names in it."""
