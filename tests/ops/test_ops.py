@@ -16,6 +16,7 @@ from weft.base.dtypes import NARROW_FLOATS, DType, as_dtype, float_info
 from weft.core.bind import recording
 from weft.core.public import PUBLIC
 from weft.ir.op import OPS, Trait
+from weft.ops.special_polynomials import __all__ as POLYNOMIALS
 
 CASES = [
     pytest.param(row, dtype, id=f"{row.name}-{dtype.name}")
@@ -120,6 +121,8 @@ def test_every_op_is_reached_by_a_row() -> None:
 
 #: Functions whose results are not a function of tensors alone have test files of their own.
 TESTED_ELSEWHERE = {
+    # tests/ops/test_special_polynomials.py
+    *(f"special.{name}" for name in POLYNOMIALS),
     *("asarray", "tensor", "from_dlpack"),  # test_tensor.py
     *("can_cast", "finfo", "iinfo", "isdtype", "result_type"),  # test_promotion.py
     *weft.ops.random.__all__,  # test_random*.py

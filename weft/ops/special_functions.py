@@ -22,9 +22,12 @@ from weft.ops.special_gamma import (
 from weft.ops.special_incomplete import gammainc, gammaincc
 from weft.ops.special_logs import entr, xlog1py, xlogy
 from weft.ops.special_normal import erfcx, erfinv, log_ndtr, ndtr, ndtri
+from weft.ops.special_polynomials import *  # noqa: F403
+from weft.ops.special_polynomials import __all__ as _polynomials
 from weft.ops.transcendental import expm1, log1p
 
 __all__ = [
+    *_polynomials,
     "betaln",
     "digamma",
     "entr",
