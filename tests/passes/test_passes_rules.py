@@ -289,7 +289,7 @@ def test_elementwise_kernels_see_elements_only(op: Op) -> None:
         if dtype.kind not in KINDS[op.kinds] or (op is POW and dtype.kind in KINDS["floating"]):
             continue
         kinds = [dtype] * len(op.inputs)
-        if op.name == "where":
+        if op.inputs[0] == "condition":
             kinds[0] = weft.bool
         arrays = [
             np.concatenate([some(d, (67,), i), ordinary(d, 67, i)]) for i, d in enumerate(kinds)

@@ -182,6 +182,7 @@ ELSEWHERE = {
     *("assume_shape", "fence", "named", "to_device", "random_bits", "with_gradient_of"),
     "fits_int64",  # of 0-d numbers: test_loop_counters.py
     "python_defined",  # of 0-d numbers: test_numbers.py
+    *("only_where", "choose"),  # become `where`, which has rows; see test_dead_iterations.py
 }
 
 

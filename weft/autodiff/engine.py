@@ -182,9 +182,10 @@ def _run(
                 freeing(node)
             if spend is not None and spend(node):
                 raise freed(node.name())
-            work.forward, work.of = node.location, node.forward_name()
-            if work.gradient is not None:
-                work.gradient(node.location, work.of, g)
+            if here is not None:  # whoever records has a role, and takes it back: `with_role`
+                work.forward, work.of = node.location, node.forward_name()
+                if work.gradient is not None:
+                    work.gradient(node.location, work.of, g)
         arrived = arrived or node.is_leaf
         try:
             if doubt is not None and conditions is not None:
