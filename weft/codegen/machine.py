@@ -56,6 +56,14 @@ class Machine:
         """How many elements of a size fit in one vector."""
         return max(1, self.vector_bytes // itemsize)
 
+    def piece(self, size: int, _itemsize: int = 1) -> int:
+        """How many elements one item of work moves, where `size` is usual for a CPU."""
+        return size
+
+    def parts(self, count: int) -> int:
+        """How many items some work is cut into at most, where `count` is usual for a CPU."""
+        return count
+
     def has(self, feature: str) -> bool:
         return f"+{feature}" in self.features.split(",")
 

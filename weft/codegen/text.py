@@ -187,7 +187,7 @@ class Function:
         allocated at its start, and freed wherever it returns."""
         body = [*self._loaded_sizes(), *body]
         large = [var for var in variables if var.bytes >= SMALL]
-        if sum(var.bytes for var in large) <= STACK:
+        if sum(var.bytes for var in large) <= self.module.stack:
             large = []
         # LLVM promotes only variables of the first block to registers.
         stack = [_on_stack(var) for var in variables if var not in large]
@@ -281,6 +281,9 @@ class _When:
 
 class Module:
     """Functions, declarations and constants: the text of one LLVM module."""
+
+    #: Bytes of variables that a function may have on the stack.
+    stack = STACK
 
     def __init__(self, machine: Any = None) -> None:
         self.machine = machine

@@ -49,6 +49,13 @@ class KernelBuilder:
         name = self._module.declare("i32", f"llvm.nvvm.read.ptx.sreg.{register}.x", "")
         return f.index(f(f"zext i32 {f(f'call i32 @{name}()')} to i64"))
 
+    def stop_if(self, flag: Ptr) -> None:
+        """Do nothing if a number is not 0."""
+        f = self.f
+        with f.when(f(f"icmp ne i32 {flag.load()}, 0")):
+            f.do("ret void")
+            f.block(f.fresh("never"))
+
     def wait(self) -> None:
         """Wait for all threads of the block."""
         if self.machine.emulated:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import NotNative
+from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.nodes import NODES, emit_check
-from weft.codegen.cuda.target import CudaTarget
+from weft.codegen.cuda.target import CudaTarget, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Value
 from weft.ops.cards import NLL
@@ -18,7 +19,14 @@ from weft.schedule.plan import Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
 from weft.schedule.views import View
 
-__all__ = ["CudaEmitter", "Work"]
+__all__ = ["FLAG", "CudaEmitter", "Work"]
+
+#: Among the buffers of a launch: a number that is not 0 once a kernel has failed.
+FLAG = "flag"
+
+
+#: Bytes of memory that a thread may have for its variables.
+LOCAL = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +35,14 @@ class Work:
     kind      "launch", "product" or "call"
     step      of the plan
     launches  the kernels of a launch
-    buffers   the values behind its parameters, None for scratch memory
+    buffers   the values behind its parameters, None for scratch memory, `FLAG`
     views     of a product: how its operands lie
     """
 
     kind: str
     step: Step
     launches: tuple[Launch, ...] = ()
-    buffers: tuple[Value | None, ...] = ()
+    buffers: tuple[Value | str | None, ...] = ()
     views: tuple[View, ...] = ()
 
 
@@ -47,7 +55,11 @@ class CudaEmitter(Emitter):
     def __post_init__(self) -> None:
         self.target = CudaTarget()
         self.module = Module(self.machine)
+        self.module.stack = LOCAL
         self._launches: dict[int, tuple[Launch, ...]] = {}
+        self._flagged: set[int] = set()  # steps whose kernels get the flag
+        #: Whether some kernel may fail: then the flag is read after a run.
+        self.may_fail = False
         self.work: list[Work] = []
         #: Inputs whose values are checked before a run, each with the kernel that does it.
         self.checks: list[tuple[Value, Launch]] = []
@@ -55,12 +67,18 @@ class CudaEmitter(Emitter):
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         group = step.group
         if group.kind == "loop":
-            launches, scratch = emit_group(self.module, name, group, places(group)[0])
+            # What is written in place of an input comes after all that may fail.
+            gated = self.may_fail and not group.reduces
+            found = places(group)[0]
+            launches, scratch = emit_group(self.module, name, group, found, gated)
             self._launches[id(step)] = tuple(launches)
+            if gated:
+                self._flagged.add(id(step))
             each = step.work().bytes / 3e3 / len(launches)  # ns at 3 TB/s
             return [Kernel(one.name, 1, max(each, 1500.0), scratch) for one in launches]
         node = step.nodes[0]
-        if group.kind == "kernel" and node.op.name in NODES:
+        own = node.op.name in NODES and (node.op is not NLL or is_input(node.inputs[1]))
+        if group.kind == "kernel" and own:
             leaves = [op for op in group.operands[node] if isinstance(op, Leaf)]
             if len(leaves) < len(node.inputs):
                 return None  # some operand is a number
@@ -70,6 +88,15 @@ class CudaEmitter(Emitter):
                 check = emit_check(self.module, f"{made[0].name}_check", node)
                 self.checks.append((leaves[1].root, check))
             return [Kernel(one.name, 1, 1500.0) for one in made]
+        if group.kind == "kernel" and node.op.name in ITEM_OPS:
+            items = emit_items(self.module, name, node)
+            if items is None:
+                return None
+            self._launches[id(step)] = tuple(items[0])
+            self._flagged.add(id(step))
+            self.may_fail = self.may_fail or bool(node.op.may_fail)
+            scratch = max((kernel.scratch for kernel in items[1]), default=0)
+            return [Kernel(one.name, 1, 2500.0, scratch) for one in items[0]]
         if group.kind == "kernel":
             operands = group.operands[node]
             if not all(isinstance(op, Leaf) and _is_matrix(op.view) for op in operands):
@@ -83,6 +110,8 @@ class CudaEmitter(Emitter):
         for step in plan.root.steps:
             if id(step) in self._launches:
                 buffers = tuple(arguments(step.group, step.kernels))
+                if id(step) in self._flagged:
+                    buffers = (*buffers, FLAG)
                 self.work.append(Work("launch", step, self._launches[id(step)], buffers))
             elif step.kind == "kernel":
                 operands = step.group.operands[step.nodes[0]]

@@ -48,11 +48,12 @@ class Launch:
 
 
 def emit_group(
-    module: Module, name: str, group: Group, places: Mapping[Value, int]
+    module: Module, name: str, group: Group, places: Mapping[Value, int], gated: bool = False
 ) -> tuple[list[Launch], int]:
     """The kernels of a loop group in their order, and how many bytes of scratch memory they need:
-    it is their last buffer."""
-    made = _Group(module, name.replace(".", "_"), group, places)
+    it is their last buffer. `gated`: one more is the program's flag, and they do nothing if it is
+    set."""
+    made = _Group(module, name.replace(".", "_"), group, places, gated)
     if any(node.op.reduction for node in group.nodes):
         made.reducing()
     else:
@@ -66,9 +67,10 @@ def _bytes(reduction: Reduction) -> int:
 
 class _Group:
     def __init__(
-        self, module: Module, name: str, group: Group, places: Mapping[Value, int]
+        self, module: Module, name: str, group: Group, places: Mapping[Value, int], gated: bool
     ) -> None:
         self.module = module
+        self.gated = gated
         self.machine: GpuMachine = module.machine
         self.name = name
         self.group = group
@@ -87,7 +89,11 @@ class _Group:
         return math.prod(self.sizes[axis] for axis in axes)
 
     def _builder(self, suffix: str = "") -> KernelBuilder:
-        return KernelBuilder(self.module, self.name + suffix, len(self.places) + 1)
+        buffers = len(self.places) + 1
+        builder = KernelBuilder(self.module, self.name + suffix, buffers + self.gated)
+        if self.gated:
+            builder.stop_if(builder.buffer(buffers, "i32"))
+        return builder
 
     def _launch(self, builder: KernelBuilder, blocks: int, threads: int) -> None:
         builder.f.do("ret void")

@@ -15,6 +15,7 @@ class GpuMachine:
     threads     threads of a block
     row         threads of a block that goes over a row, at most
     each        elements of a row that a thread keeps in registers, at most
+    items       items of work that run at the same time: of kernels that are written for CPUs
     emulated    the code is for a CPU, where each thread of a block is a call: for tests
     """
 
@@ -23,7 +24,20 @@ class GpuMachine:
     threads: int = 256
     row: int = 1024
     each: int = 8
+    items: int = 1 << 17
     emulated: bool = False
+
+    def lanes(self, itemsize: int) -> int:
+        """How many elements of a size code that is written for CPUs handles at once."""
+        return max(1, 16 // itemsize)
+
+    def piece(self, _size: int, itemsize: int = 1) -> int:
+        """How many elements one item of work moves: few, as there are many threads."""
+        return self.lanes(itemsize)
+
+    def parts(self, _count: int) -> int:
+        """How many items some work is cut into at most."""
+        return self.items
 
     def has(self, feature: str) -> bool:
         """Whether it has a feature, by the name that CPUs have for it: only conversions of half."""

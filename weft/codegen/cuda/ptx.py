@@ -13,7 +13,7 @@ __all__ = ["ptx"]
 
 TRIPLE = "nvptx64-nvidia-cuda"
 #: Functions that kernels call: in registers, constants cost nothing, and calls much.
-_HELPER = re.compile(r"^(define internal .*\)) nounwind", re.MULTILINE)
+_HELPER = re.compile(r"^(define internal .*\)) nounwind( noinline)?", re.MULTILINE)
 _lock = process_lock()
 
 

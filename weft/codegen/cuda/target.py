@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.base.device import CPU
 from weft.base.dims import has_dims
 from weft.base.shapes import size_of
+from weft.codegen.cuda.items import ITEM_OPS
 from weft.codegen.elementwise import has_emitter
 from weft.codegen.loops.reduce import JOINS
 from weft.codegen.scalar.forms import supported
@@ -15,7 +16,7 @@ from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
 from weft.schedule.target import Limits, Target
 
-__all__ = ["CudaTarget"]
+__all__ = ["CudaTarget", "is_input"]
 
 #: dtypes of cuBLAS's products.
 _PRODUCTS = ("float16", "bfloat16", "float32", "float64")
@@ -39,14 +40,15 @@ class CudaTarget(Target):
         return has_emitter(node.op.name, inputs, result)
 
     def kind(self, node: Node) -> str:
+        if node.op.name in ITEM_OPS and node.op not in (CONCAT, NLL):
+            return "kernel" if _is_here(node) else ""
         if not _has_elements(node):
             return ""
         if node.op is CONCAT:
             fits = len(node.inputs) <= self.limits.buffers
             return "kernel" if fits and supported(node.outputs[0].tensor_type.dtype) else ""
-        if node.op is NLL:  # its targets are checked before a run, where they are an input
-            logp, target = node.inputs
-            return "kernel" if _is_input(target) and supported(logp.tensor_type.dtype) else ""
+        if node.op is NLL:
+            return "kernel" if supported(node.inputs[0].tensor_type.dtype) else ""
         if node.op is not MATMUL:
             return ""
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
@@ -57,14 +59,26 @@ class CudaTarget(Target):
         return Layout.MATRIX if node.op is MATMUL else Layout.DENSE
 
     def may_fail(self, group: Group) -> bool:
-        return group.kind == "call" and bool(group.nodes[0].op.may_fail)
+        node = group.nodes[0]
+        if node.op is NLL and group.kind == "kernel":
+            return not is_input(node.inputs[1])
+        return group.kind in ("call", "kernel") and bool(node.op.may_fail)
 
 
-def _is_input(value: Value) -> bool:
+def is_input(value: Value) -> bool:
     """Whether it is an input of the graph, perhaps in another shape."""
     while value.node is not None and value.node.op is RESHAPE:
         value = value.node.inputs[0]
     return value.node is None
+
+
+def _is_here(node: Node) -> bool:
+    """Whether its results are filled and on the GPU; what it reads on the CPU is brought there."""
+    kinds = [value.type for value in node.inputs]
+    return all(map(_filled, node.outputs)) and all(
+        isinstance(kind, TensorType) and not has_dims(kind.shape) and size_of(kind.shape) != 0
+        for kind in kinds
+    )
 
 
 def _has_elements(node: Node) -> bool:

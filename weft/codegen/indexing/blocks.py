@@ -102,10 +102,11 @@ def _piece_range(f: Function, size: int, piece: int) -> tuple[Size, Size]:
 def clear_kernel(module: Module, name: str, place: int, size: int, scratch: int = 0) -> Kernel:
     """A kernel that zeroes `size` bytes of an argument."""
     f = module.function(name, "i32", PARAMS)
-    start, length = _piece_range(f, size, _PIECE)
+    piece = module.machine.piece(_PIECE)
+    start, length = _piece_range(f, size, piece)
     clear_bytes(f, argument(f, place) + start, length)
     f.do("ret i32 0")
-    return Kernel(name, -(-size // _PIECE), _PIECE / 40, scratch)
+    return Kernel(name, -(-size // piece), piece / 40, scratch)
 
 
 def copy_kernel(module: Module, name: str, source: int, target: int, size: int) -> Kernel:
@@ -115,11 +116,12 @@ def copy_kernel(module: Module, name: str, source: int, target: int, size: int) 
     """
     f = module.function(name, "i32", PARAMS)
     given, out = argument(f, source), argument(f, target)
-    start, length = _piece_range(f, size, _PIECE)
+    piece = module.machine.piece(_PIECE)
+    start, length = _piece_range(f, size, piece)
     with f.when(f(f"icmp ne ptr {given}, {out}")):
         copy_bytes(f, out + start, given + start, length)
     f.do("ret i32 0")
-    return Kernel(name, -(-size // _PIECE), _PIECE / 30)
+    return Kernel(name, -(-size // piece), piece / 30)
 
 
 def round_kernel(
@@ -147,7 +149,7 @@ def _convert_kernel(
     f = module.function(name, "i32", PARAMS)
     (given, out) = (argument(f, place, memory_type(dtype)) for place, dtype in (source, target))
     lanes = module.machine.lanes(4)
-    piece = 64 * lanes
+    piece = module.machine.piece(64 * lanes, 4)
 
     def step(i: Size, width: int) -> None:
         value = Vec(f, "float", width, load(f, source[1], given + i, width))

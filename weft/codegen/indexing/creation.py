@@ -30,22 +30,23 @@ def bits_of(value: Any, dtype: DType) -> int:
     return int.from_bytes(np.full((), value, dtype=dtype.numpy).tobytes(), sys.byteorder)
 
 
-def _pieces(f: Function, size: int) -> tuple[Size, Size]:
+def _pieces(f: Function, size: int, piece: int) -> tuple[Size, Size]:
     """The range of elements that this call writes."""
-    start = f.index("%begin") * _PIECE
-    return start, minimum(f.index("%end") * _PIECE, size)
+    start = f.index("%begin") * piece
+    return start, minimum(f.index("%end") * piece, size)
 
 
 def full(module: Module, name: str, node: Node) -> list[Kernel] | None:
     out = node.out.tensor_type
     size = out.dtype.itemsize
     f = module.function(name, "i32", PARAMS)
-    start, stop = _pieces(f, out.size)
+    piece = module.machine.piece(_PIECE, size)
+    start, stop = _pieces(f, out.size, piece)
     target = argument(f, 0, raw_type(size)) + start
     count = stop - start
     fill_block(f, target, str(bits_of(node.attrs["value"], out.dtype)), count, size)
     f.do("ret i32 0")
-    return [Kernel(name, -(-out.size // _PIECE), _PIECE * size / 20)]
+    return [Kernel(name, -(-out.size // piece), piece * size / 20)]
 
 
 def eye(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -91,14 +92,15 @@ def arange(module: Module, name: str, node: Node) -> list[Kernel] | None:
             made = cast(value, float64, dtype)
         store(f, dtype, target + i, made.name, width)
 
-    first, last = _pieces(f, out.size)
+    piece = module.machine.piece(_PIECE, 8)
+    first, last = _pieces(f, out.size, piece)
     even = first + (last - first) // lanes * lanes
     with f.loop(first, even, lanes) as i:
         write(i, lanes)
     with f.loop(even, last) as i:
         write(i, 1)
     f.do("ret i32 0")
-    return [Kernel(name, -(-out.size // _PIECE), _PIECE / 4)]
+    return [Kernel(name, -(-out.size // piece), piece / 4)]
 
 
 def _signed(value: int) -> int:

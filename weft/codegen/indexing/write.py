@@ -189,7 +189,7 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     target, values = argument(f, w.target, raw_type(room)), argument(f, w.values, raw_type(size))
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
     each = math.prod(sizes[axis] for axis in turns)
-    columns = dim_min(max(_COLUMNS // size, 1), block)
+    columns = dim_min(module.machine.piece(max(_COLUMNS // size, 1), size), block)
     items = math.prod(sizes[axis] for axis in free) if free else -(-block // columns)
     share = typical(block) / (1 if free else typical(items))
     cost = typical(each) * (0.4 + 0.3 * len(w.kinds) + share * size / 30)

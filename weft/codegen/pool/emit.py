@@ -14,7 +14,7 @@ from weft.codegen.conv.element import PlainStore, element_of
 from weft.codegen.kernel import Kernel, Store
 from weft.codegen.pool.backward import emit_backward
 from weft.codegen.pool.forward import LARGEST, SUM, emit_fold
-from weft.codegen.pool.problem import Pooling, merged_windows
+from weft.codegen.pool.problem import ITEMS, Pooling, merged_windows
 from weft.codegen.pool.winners import emit_indices, emit_pick
 from weft.codegen.text import Module
 from weft.ir.graph import Node
@@ -49,7 +49,8 @@ def _problem(
     if store is None:
         windows = merged_windows(windows)
     channels = before[-1] if before else 1
-    return Pooling(math.prod(before[:-1]), channels, windows, element)
+    items = module.machine.parts(ITEMS)
+    return Pooling(math.prod(before[:-1]), channels, windows, element, items)
 
 
 @dataclass(frozen=True, slots=True)

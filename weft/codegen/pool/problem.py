@@ -10,7 +10,7 @@ from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.ops.windows import Window
 
-__all__ = ["Pooling", "merged_windows"]
+__all__ = ["ITEMS", "Pooling", "merged_windows"]
 
 #: Enough items for any number of threads.
 ITEMS = 16
@@ -18,12 +18,16 @@ ITEMS = 16
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """Windows over the last axes of (batch, channels, *sizes), whose first two number planes."""
+    """Windows over the last axes of (batch, channels, *sizes), whose first two number planes.
+
+    `items`: into how many items of work all is cut at least, if there are as many rows.
+    """
 
     batch: int
     channels: int
     windows: tuple[Window, ...]
     element: Element
+    items: int = ITEMS
 
     @property
     def planes(self) -> int:
@@ -71,7 +75,7 @@ class Pooling:
         """How many parts the rows of a plane are cut into, if there are few planes."""
         if has_dims((self.planes,)):
             return 1
-        return 1 if self.planes >= ITEMS else min(rows, -(-ITEMS // self.planes))
+        return 1 if self.planes >= self.items else min(rows, -(-self.items // self.planes))
 
 
 def merged_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:

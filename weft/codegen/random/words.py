@@ -110,8 +110,9 @@ def draw_kernel(
     """
     lanes = module.machine.lanes(8)
     all_blocks = -(-total // per_block)
+    most = max(lanes, module.machine.piece(_BLOCKS, 8))
     # Of a total that only the run knows, an item draws as many as it may.
-    blocks = _BLOCKS if has_dims((total,)) else min(_BLOCKS, -(-all_blocks // lanes) * lanes)
+    blocks = most if has_dims((total,)) else min(most, -(-all_blocks // lanes) * lanes)
     size = blocks * per_block
     f = module.function(name, "i32", PARAMS)
     kind = f"i{8 * itemsize}"

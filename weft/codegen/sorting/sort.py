@@ -98,7 +98,8 @@ def ordered(
     rows = 0 if is_zero(axis.length) else axis.outer * axis.inner
     varies = has_dims((axis.length,))
     pair, pair_size = pair_of(dtype)
-    items = module.sizes.let(f"min({rows}, {_GROUPS})") if has_dims((rows,)) else min(rows, _GROUPS)
+    groups = module.machine.parts(_GROUPS)
+    items = module.sizes.let(f"min({rows}, {groups})") if has_dims((rows,)) else min(rows, groups)
     room = -(-axis.length * pair_size // 64) * 64
     f = module.function(name, "i32", PARAMS)
     source, scratch = argument(f, 0, raw_type(size)), argument(f, 2, pair)

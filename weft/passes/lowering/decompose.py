@@ -7,6 +7,7 @@ goes the other way: many nodes become one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft.autodiff.node import weft_namespace
@@ -16,7 +17,7 @@ from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node
 from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
-from weft.passes.lowering.attention import Known, attentions
+from weft.passes.lowering.attention import Fusion, Known, attentions
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
 from weft.record.make_graph import make_graph
@@ -30,12 +31,15 @@ def is_composite(node: Node) -> bool:
     return node.op.composite
 
 
-def decompose(graph: Graph) -> Graph:
-    """The graph without composite nodes; nested graphs too."""
+def decompose(graph: Graph, attends: Callable[[Fusion], bool] | None = None) -> Graph:
+    """The graph without composite nodes; nested graphs too. `attends`: which attentions become one
+    node; by default all."""
     if not any(is_composite(node) for part in graph.walk() for node in part.nodes):
         return graph
-    builder = Builder(graph, nested=decompose)
+    builder = Builder(graph, nested=lambda inner: decompose(inner, attends))
     whole = attentions(graph)
+    if attends is not None:
+        whole = {node: fusion for node, fusion in whole.items() if attends(fusion)}
     known: Known = {}
     left_out = {node for fusion in whole.values() for node in fusion.inner}
     for node in graph.nodes:

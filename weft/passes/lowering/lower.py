@@ -3,10 +3,13 @@ previous iteration."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weft.ir.graph import Graph
 from weft.passes.common import CommonSubexpressions
 from weft.passes.dead_code import DeadCode
 from weft.passes.hoist import Hoist
+from weft.passes.lowering.attention import Fusion
 from weft.passes.lowering.decompose import decompose
 from weft.passes.lowering.scan_products import ScanProducts
 
@@ -16,9 +19,10 @@ __all__ = ["lowered"]
 _STEPS = (CommonSubexpressions(), DeadCode(), Hoist(), ScanProducts())
 
 
-def lowered(graph: Graph) -> Graph:
-    """The graph in the ops that kernels are made of."""
-    graph = decompose(graph)
+def lowered(graph: Graph, attends: Callable[[Fusion], bool] | None = None) -> Graph:
+    """The graph in the ops that kernels are made of. `attends`: which attentions become one node;
+    by default all."""
+    graph = decompose(graph, attends)
     for step in _STEPS:
         graph = step.run(graph)
     return graph

@@ -20,6 +20,7 @@ from weft.base.config import verifies_plans
 from weft.base.device import CPU
 from weft.base.errors import InternalError
 from weft.codegen.contract import NotNative
+from weft.codegen.cuda.attention import attends
 from weft.codegen.cuda.emitter import CudaEmitter, Work
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -92,7 +93,7 @@ class CudaProgram(Program):
 
     def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
         _check(graph)
-        whole = lowered(graph)
+        whole = lowered(graph, attends)
         _check(whole)
         self._graph = graph
         self._lowered = whole
@@ -114,7 +115,9 @@ class CudaProgram(Program):
         self._rest = [work for work in self.work if work not in self._first]
         for work in self._rest:
             node = work.step.nodes[0]
-            if any(map(_is_host, (*node.inputs, *node.outputs))):
+            given = [value for value in node.inputs if _is_host(value)]
+            brought = work.kind == "launch" and self._host_values.issuperset(given)
+            if any(map(_is_host, node.outputs)) or (given and not brought):
                 raise NotNative("it computes on the CPU with what the GPU made")
         #: Results on the CPU, such as the state of a random generator.
         self._host_results = {
@@ -133,12 +136,14 @@ class CudaProgram(Program):
         numbers = {value: number for number, value in enumerate(whole.inputs)}
         self._checks = [(numbers[value], launch) for value, launch in emitter.checks]
         self._flag: Flag | None = None
+        self._may_fail = emitter.may_fail
         names += [launch.name for _, launch in self._checks]
         self._functions = driver.load(emitter.module.text() if names else "", names)
         self._arena = driver.empty((max(256, root.arena),), np.uint8)
         self._base = driver.address(self._arena)
         self._at = self._device()
         self._family = family_for(self._at)
+        self._failed = self._family.from_numpy(np.zeros(1, np.int32), self._at)
         self._constants: dict[str, Any] = {}
         self._fixed: dict[Value, Any] = {}
         self._texts: dict[Value, bytes] = {}
@@ -195,7 +200,8 @@ class CudaProgram(Program):
 
     @staticmethod
     def _reads(work: Work) -> list[Value]:
-        return [v for v in work.buffers if v is not None] or work.step.group.reads()
+        found = [v for v in work.buffers if isinstance(v, Value)]
+        return found or work.step.group.reads()
 
     def _constant(self, literal: Literal) -> Any:
         found = self._constants.get(literal.digest)
@@ -231,6 +237,8 @@ class CudaProgram(Program):
         with self._lock, self._driver.place:
             self._stream = self._driver.in_turn(self._stream)
             outputs = self._outputs(inputs)
+            if self._may_fail:
+                self._raise_failure(inputs)
             for number, value in self._host_results.items():
                 found = self._last_known[1][value]
                 outputs[number] = found.reshape(self._lowered.outputs[number].tensor_type.shape)
@@ -283,6 +291,14 @@ class CudaProgram(Program):
             raise InternalError("a check of inputs failed, and their op did not")
         # Nobody writes to an array that is held here.
         self._checked.update((number, inputs[number]._data) for number, _ in todo)
+
+    def _raise_failure(self, inputs: list[Tensor]) -> None:
+        """Wait for the run, and raise the error of a node that failed in it: no input was written.
+        A program without such nodes is not waited for."""
+        if self._family.to_numpy(self._failed)[0]:
+            self._failed[...] = 0
+            interpreted(PreparedGraph(self._graph), inputs)  # raises it, with the user's line
+            raise InternalError("a kernel failed, and its op did not")
 
     def _may_take(self, inputs: list[Tensor]) -> bool:
         """Whether the inputs that results replace are only held by their tensors."""
@@ -467,8 +483,10 @@ class _Buffers:
                 return program._driver.view(program._arena, offset, kind.shape, kind.dtype.numpy)
         raise InternalError(f"{value} lies nowhere")
 
-    def address(self, value: Value | None, work: Work) -> int:
+    def address(self, value: Value | str | None, work: Work) -> int:
         program = self.program
+        if isinstance(value, str):  # FLAG
+            return program._driver.address(program._failed)
         if value is None:
             offset = program._plan.root.memory.offsets.get(work.step.group)
             return 0 if offset is None else program._base + offset
