@@ -1,15 +1,15 @@
 """Works on a GPU, side by side: Weft, PyTorch (eager, compiled, with CUDA graphs) and JAX.
 
 Each library runs in a process of its own. Times are the best of several rounds of calls that are
-waited for at the end of the round, in µs for one call.
+waited for at the end of the round, in µs for one call. float32 products and convolutions are exact
+in all libraries; works named …_tf32 allow all of them TF32.
 
-    python3 benchmarks/gpu.py [--only NAME] [--limit SECONDS]
+    python3 benchmarks/gpu.py [--only NAME …] [--libraries NAME …] [--limit SECONDS]
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
@@ -19,10 +19,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 LIBRARIES = ["weft", "torch", "torch.compile", "torch.graphs", "jax"]
-WORKS = ["tanh", "mlp", "norm", "mlp_large", "while"]
+WORKS = [
+    *("tanh", "mlp", "norm", "mlp_large", "mlp_large_tf32", "transformer", "cnn", "cnn_tf32"),
+    *("embedding", "while"),
+]
 
 
 def timed(run: Callable[[], Any], wait: Callable[[], None]) -> float:
@@ -45,31 +50,81 @@ def timed(run: Callable[[], Any], wait: Callable[[], None]) -> float:
     return best * 1e6
 
 
-SIZES = {"mlp": ((64, 64, 10), 32), "mlp_large": ((784, 2048, 2048, 10), 1024)}
+SIZES = {
+    "mlp": ((64, 64, 10), 32),
+    "mlp_large": ((784, 2048, 2048, 10), 1024),
+    "mlp_large_tf32": ((784, 2048, 2048, 10), 1024),
+}
+BATCH, LENGTH, WIDTH, HEADS = 8, 1024, 1024, 16
+
+
+def torch_step(torch: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """The module, its loss as a function of inputs, and the inputs, of works that are a step."""
+    F, nn = torch.nn.functional, torch.nn
+    rng = np.random.default_rng(0)
+    if name in SIZES:
+        sizes, batch = SIZES[name]
+        layers: list[Any] = []
+        for i, (a, b) in enumerate(pairwise(sizes)):
+            layers += [nn.ReLU()] * (i > 0) + [nn.Linear(a, b)]
+        model = nn.Sequential(*layers).to("cuda")
+        x = torch.asarray(rng.standard_normal((batch, sizes[0]), np.float32)).to("cuda")
+        y = torch.asarray(rng.integers(0, 10, batch)).to("cuda")
+        return model, lambda x, y: F.cross_entropy(model(x), y), (x, y)
+    if name.startswith("cnn"):
+        both = [nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1)]
+        model = nn.Sequential(*both, nn.ReLU()).to("cuda")
+        x = torch.asarray(rng.standard_normal((256, 64, 32, 32), np.float32)).to("cuda")
+        return model, lambda x: (model(x) ** 2).mean(), (x,)
+    if name == "embedding":
+        words, width = 50257, 768
+        table = nn.Embedding(words, width)
+        model = nn.Sequential(table, nn.Dropout(0.1), nn.Linear(width, width)).to("cuda")
+        rows = torch.asarray(rng.integers(0, words, (8, 1024))).to("cuda")
+        return model, lambda rows: (model(rows) ** 2).mean(), (rows,)
+
+    class Block(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+            self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+        def forward(self, x: Any) -> Any:
+            parts = self.qkv(self.first(x)).reshape((BATCH, LENGTH, 3, HEADS, WIDTH // HEADS))
+            q, k, v = (parts[:, :, i].swapaxes(1, 2) for i in range(3))
+            seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            x = x + self.out(seen.swapaxes(1, 2).reshape((BATCH, LENGTH, WIDTH)))
+            return x + self.down(F.gelu(self.up(self.second(x))))
+
+    model = Block().to("cuda").to(torch.bfloat16)
+    given = rng.standard_normal((BATCH, LENGTH, WIDTH), np.float32)
+    x = torch.asarray(given).to("cuda").to(torch.bfloat16)
+    return model, lambda x: (model(x).to(torch.float32) ** 2).mean(), (x,)
+
+
+STEPS = (*SIZES, "cnn", "cnn_tf32", "transformer", "embedding")
 
 
 def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callable[[], Any]:
     """The works in PyTorch's names, which are Weft's, too."""
     F = torch.nn.functional
-    if name in SIZES:
-        sizes, batch = SIZES[name]
-        layers: list[Any] = []
-        for i, (a, b) in enumerate(pairwise(sizes)):
-            layers += [torch.nn.ReLU()] * (i > 0) + [torch.nn.Linear(a, b)]
-        model = torch.nn.Sequential(*layers).to("cuda")
+    if name in STEPS:
+        model, loss_of, given = torch_step(torch, name)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        x = torch.ones((batch, sizes[0]), device="cuda")
-        y = torch.zeros((batch,), dtype=torch.int64, device="cuda")
 
-        def step(x: Any, y: Any) -> Any:
+        whole = torch.__name__ == "weft"  # PyTorch compiles what makes the loss
+        forward = loss_of if whole else compiled(loss_of)
+
+        def step(*given: Any) -> Any:
             optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
+            loss = forward(*given)
             loss.backward()
             optimizer.step()
             return loss
 
-        done = compiled(step)
-        return lambda: done(x, y)
+        stepped = compiled(step) if whole else step
+        return lambda: stepped(*given)
     if name == "while":
         weight = torch.nn.Linear(32, 32).to("cuda").weight.detach() * 0.5
         start = torch.ones((4, 32), device="cuda")
@@ -126,35 +181,87 @@ def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callabl
     return lambda: done(*inputs)
 
 
-def with_jax(name: str) -> Callable[[], Any]:
-    import jax
-    import jax.numpy as jnp
+def jax_step(jax: Any, jnp: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
+    """The loss as a function of parameters and inputs, the parameters, and the inputs."""
+    rng = np.random.default_rng(0)
+
+    def normal(*shape: int, scale: float = 0.05, dtype: Any = jnp.float32) -> Any:
+        return jnp.asarray(rng.standard_normal(shape, np.float32) * scale).astype(dtype)
 
     if name in SIZES:
         sizes, batch = SIZES[name]
-        keys = jax.random.split(jax.random.key(0), len(sizes))
-        params = [
-            (jax.random.normal(k, (a, b)) * 0.05, jnp.zeros(b))
-            for k, a, b in zip(keys, sizes[:-1], sizes[1:], strict=False)
-        ]
-        x, y = jnp.ones((batch, sizes[0])), jnp.zeros(batch, dtype=jnp.int32)
+        params: Any = [(normal(a, b), jnp.zeros(b)) for a, b in pairwise(sizes)]
 
-        def loss(params: Any, x: Any, y: Any) -> Any:
+        def classes(params: Any, x: Any, y: Any) -> Any:
             for w, b in params[:-1]:
                 x = jax.nn.relu(x @ w + b)
             w, b = params[-1]
             logp = jax.nn.log_softmax(x @ w + b)
             return -jnp.take_along_axis(logp, y[:, None], 1).mean()
 
+        return classes, params, (normal(batch, sizes[0], scale=1), jnp.zeros(batch, jnp.int32))
+    if name.startswith("cnn"):
+        params = [(normal(64, 64, 3, 3), jnp.zeros(64)) for _ in range(2)]
+
+        def convolved(params: Any, x: Any) -> Any:
+            for w, b in params:
+                x = jax.lax.conv(x, w, (1, 1), "SAME") + b[:, None, None]
+                x = jax.nn.relu(x)
+            return (x**2).mean()
+
+        return convolved, params, (normal(256, 64, 32, 32, scale=1),)
+    if name == "embedding":
+        params = normal(50257, 768), normal(768, 768), jnp.zeros(768)
+
+        def embedded(params: Any, rows: Any) -> Any:
+            table, w, b = params
+            x = table[rows]
+            x = jnp.where(jax.random.bernoulli(jax.random.key(0), 0.9, x.shape), x / 0.9, 0.0)
+            return ((x @ w + b) ** 2).mean()
+
+        return embedded, params, (jnp.asarray(rng.integers(0, 50257, (8, 1024))),)
+
+    def weight(*shape: int) -> Any:
+        return normal(*shape, dtype=jnp.bfloat16), jnp.zeros(shape[-1], jnp.bfloat16)
+
+    shapes = [(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)]
+    norms = [(jnp.ones(WIDTH, jnp.bfloat16), jnp.zeros(WIDTH, jnp.bfloat16)) for _ in range(2)]
+    params = [weight(*shape) for shape in shapes], norms
+
+    def layer_norm(x: Any, given: Any) -> Any:
+        wide = x.astype(jnp.float32)
+        mean, var = wide.mean(-1, keepdims=True), wide.var(-1, keepdims=True)
+        return ((wide - mean) / jnp.sqrt(var + 1e-5)).astype(x.dtype) * given[0] + given[1]
+
+    def block(params: Any, x: Any) -> Any:
+        (qkv, out, up, down), (first, second) = params
+        parts = layer_norm(x, first) @ qkv[0] + qkv[1]
+        q, k, v = jnp.moveaxis(parts.reshape(BATCH, LENGTH, 3, HEADS, WIDTH // HEADS), 2, 0)
+        seen = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation="cudnn")
+        x = x + seen.reshape(BATCH, LENGTH, WIDTH) @ out[0] + out[1]
+        h = jax.nn.gelu(layer_norm(x, second) @ up[0] + up[1], approximate=False)
+        x = x + h @ down[0] + down[1]
+        return (x.astype(jnp.float32) ** 2).mean()
+
+    return block, params, (normal(BATCH, LENGTH, WIDTH, scale=1, dtype=jnp.bfloat16),)
+
+
+def with_jax(name: str) -> Callable[[], Any]:
+    import jax
+    import jax.numpy as jnp
+
+    if name in STEPS:
+        loss, params, given = jax_step(jax, jnp, name)
+
         @jax.jit
-        def step(params: Any, x: Any, y: Any) -> Any:
-            value, grads = jax.value_and_grad(loss)(params, x, y)
-            return jax.tree.map(lambda p, g: p - 0.01 * g, params, grads), value
+        def step(params: Any, *given: Any) -> Any:
+            value, grads = jax.value_and_grad(loss)(params, *given)
+            return jax.tree.map(lambda p, g: (p - 0.01 * g).astype(p.dtype), params, grads), value
 
         state = [params]
 
         def run() -> Any:
-            state[0], value = step(state[0], x, y)
+            state[0], value = step(state[0], *given)
             return value
 
         return run
@@ -180,19 +287,24 @@ def with_jax(name: str) -> Callable[[], Any]:
 
 def measure(library: str, name: str) -> None:
     start = time.perf_counter()
+    fast = name.endswith("tf32")
     if library == "jax" and name == "while":
         print(json.dumps({"refused": "reverse mode through a while of unknown length"}))
         return
     if library == "jax":
         import jax
 
+        precision = "tensorfloat32" if fast else "highest"
+        jax.config.update("jax_default_matmul_precision", precision)
+        imported = time.perf_counter() - start
         run = with_jax(name)
         last: list[Any] = [None]
 
         def again() -> None:
             last[0] = run()
 
-        found = timed(again, lambda: jax.block_until_ready(last[0]))
+        def wait() -> None:
+            jax.block_until_ready(last[0])
     else:
         if library == "weft":
             import weft as torch
@@ -201,20 +313,23 @@ def measure(library: str, name: str) -> None:
         else:
             import torch
 
+            torch.backends.cudnn.allow_tf32 = fast
             mode = {"torch.graphs": "reduce-overhead"}.get(library)
             compiled = (
                 (lambda f: f) if library == "torch" else lambda f: torch.compile(f, mode=mode)
             )
-        run = torch_like(torch, name, compiled)
-        run()
-        torch.cuda.synchronize()
-        first = time.perf_counter() - start
-        found = timed(run, torch.cuda.synchronize)
-        print(json.dumps({"us": found, "first": first, "value": float(run())}))
-        if library == "weft":
-            _describe()
-        return
-    print(json.dumps({"us": found, "first": time.perf_counter() - start}))
+        torch.set_float32_matmul_precision("high" if fast else "highest")
+        imported = time.perf_counter() - start
+        again = torch_like(torch, name, compiled)
+        wait = torch.cuda.synchronize
+    ready = time.perf_counter() - start
+    again()
+    wait()
+    first = time.perf_counter() - start
+    found = {"us": timed(again, wait), "first": first, "ready": ready, "import": imported}
+    print(json.dumps(found))
+    if library == "weft":
+        _describe()
 
 
 def _describe() -> None:
@@ -228,7 +343,7 @@ def _describe() -> None:
         launches = len(getattr(program, "kernels", []))
         reason = getattr(program, "reason", "")
         print(f"#   {type(program).__name__} {len(kinds)} steps, {launches} kernels", end="")
-        print(f", calls {calls}, {reason}")
+        print(f", calls {calls}, {reason}"[:200])
 
 
 def main() -> None:
@@ -242,14 +357,28 @@ def main() -> None:
         measure(*given.run)
         return
     for name in given.only:
+        line, more = f"{name}:", []
         for library in given.libraries:
             command = [sys.executable, __file__, "--run", library, name]
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=given.limit)
-                lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
-                print(f"{name} {library}: {lines[0][:300]}", flush=True)
-                for line in lines[1:4]:
-                    print(line[:200])
+            except subprocess.TimeoutExpired:
+                line += f" {library} late;"
+                continue
+            lines = done.stdout.strip().splitlines()
+            try:
+                found = json.loads(lines[0])
+            except (IndexError, ValueError):
+                line += f" {library} failed;"
+                more.append(f"#   {library}: {done.stderr.strip()[-260:]}".replace("\n", " | "))
+                continue
+            if "us" in found:
+                times = "/".join(f"{found[word]:.2f}" for word in ("import", "ready", "first"))
+                line += f" {library} {found['us']:.1f} ({times} s);"
+            else:
+                line += f" {library} refuses;"
+            more += lines[1:3]
+        print(line, *(text[:240] for text in more), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

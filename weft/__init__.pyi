@@ -35,6 +35,7 @@ from weft.base.dims import *
 from weft.base.dtype_names import *
 from weft.base.dtypes import *
 from weft.base.lazy import lazily as _lazily
+from weft.base.precision import *
 from weft.base.promotion import *
 from weft.base.pytree import *
 from weft.capture.from_source.iteration import *

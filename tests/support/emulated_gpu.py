@@ -16,8 +16,11 @@ import fake_cupy
 import numpy as np
 
 from weft.base.dtypes import DType
+from weft.base.shapes import size_of
+from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.jit import build
+from weft.ir.op import OPS
 from weft.runtime.cuda.products import Gemm
 
 MOST_BUFFERS = 64
@@ -29,10 +32,11 @@ class EmulatedDriver:
 
     def __init__(self, threads: int = 16, blocks: int = 3) -> None:
         self.machine = GpuMachine(
-            threads=threads, row=threads, blocks=blocks, each=3, emulated=True
+            threads=threads, row=threads, blocks=blocks, each=3, convolves=True, emulated=True
         )
         self.place = fake_cupy._Device(0)
         self.log: list[str] = []
+        self.prepared: set[Convolution] = set()
         self._libraries: list[Any] = []
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
@@ -95,6 +99,19 @@ class EmulatedDriver:
             wide = np.float64 if dtype.itemsize == 8 else np.float32
             out = _matrix(c, n, m, False, m, dtype)
             out[...] = (left.astype(wide) @ right.astype(wide)).astype(dtype.numpy)
+
+    def prepare(self, call: Convolution) -> None:
+        self.prepared.add(call)
+
+    def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
+        self.log.append("convolution")
+        dtype = call.dtype
+        *given, out = [
+            _matrix(address, 1, size_of(shape), False, size_of(shape), dtype).reshape(shape)
+            for address, shape in zip(addresses, call.shapes, strict=True)
+        ]
+        kernel = OPS[call.op].kernels[np.ndarray][dtype.numpy]
+        out[...] = kernel(*given, **call.attrs)
 
     def in_turn(self, before: int) -> int:
         return before

@@ -6,12 +6,13 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from weft.base.precision import get_float32_matmul_precision, set_float32_matmul_precision
 from weft.compile import compile as core_compile
 from weft.runtime.cuda import api
 
 __all__ = [
-    *("backends", "compile", "cuda", "jit", "mps", "set_float32_matmul_precision"),
-    *("use_deterministic_algorithms", "version"),
+    *("backends", "compile", "cuda", "get_float32_matmul_precision", "jit", "mps"),
+    *("set_float32_matmul_precision", "use_deterministic_algorithms", "version"),
 ]
 
 
@@ -93,5 +94,4 @@ def compile(
     return core_compile(model, backend=ours, dynamic=sizes)
 
 
-set_float32_matmul_precision = _nothing
 use_deterministic_algorithms = _nothing

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 
 from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import NotNative
+from weft.codegen.cuda.convolution import CONVOLUTIONS
 from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.matrix import is_matrix
 from weft.codegen.cuda.nodes import NODES, emit_check
 from weft.codegen.cuda.target import CudaTarget, is_input
 from weft.codegen.text import Module
@@ -32,7 +34,7 @@ LOCAL = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Work:
     """
-    kind      "launch", "product" or "call"
+    kind      "launch", "product", "convolution" or "call"
     step      of the plan
     launches  the kernels of a launch
     buffers   the values behind its parameters, None for scratch memory, `FLAG`
@@ -53,7 +55,7 @@ class CudaEmitter(Emitter):
     machine: GpuMachine = field(default_factory=GpuMachine)
 
     def __post_init__(self) -> None:
-        self.target = CudaTarget()
+        self.target = CudaTarget(self.machine)
         self.module = Module(self.machine)
         self.module.stack = LOCAL
         self._launches: dict[int, tuple[Launch, ...]] = {}
@@ -97,9 +99,11 @@ class CudaEmitter(Emitter):
             self.may_fail = self.may_fail or bool(node.op.may_fail)
             scratch = max((kernel.scratch for kernel in items[1]), default=0)
             return [Kernel(one.name, 1, 2500.0, scratch) for one in items[0]]
+        if group.kind == "kernel" and node.op.name in CONVOLUTIONS:
+            return [Kernel(name, 1, max(step.work().flops / 4e4, 2500.0))]
         if group.kind == "kernel":
             operands = group.operands[node]
-            if not all(isinstance(op, Leaf) and _is_matrix(op.view) for op in operands):
+            if not all(isinstance(op, Leaf) and is_matrix(op.view) for op in operands):
                 return None
             return [Kernel(name, 1, max(step.work().flops / 4e4, 2500.0))]
         if group.kind == "control":
@@ -118,14 +122,7 @@ class CudaEmitter(Emitter):
                 leaves = [leaf for leaf in operands if isinstance(leaf, Leaf)]
                 buffers = (*[leaf.root for leaf in leaves], step.nodes[0].outputs[0])
                 views = tuple(leaf.view for leaf in leaves)
-                self.work.append(Work("product", step, buffers=buffers, views=views))
+                kind = "convolution" if step.nodes[0].op.name in CONVOLUTIONS else "product"
+                self.work.append(Work(kind, step, buffers=buffers, views=views))
             else:
                 self.work.append(Work("call", step))
-
-
-def _is_matrix(view: View) -> bool:
-    """Whether the last two axes are a matrix of cuBLAS: by rows or by columns, none repeated."""
-    (rows, columns), (down, along) = view.shape[-2:], view.strides[-2:]
-    if along == 1 or columns == 1:
-        return rows == 1 or down >= columns
-    return along >= rows and (rows == 1 or down == 1)

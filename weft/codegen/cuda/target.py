@@ -5,7 +5,9 @@ from __future__ import annotations
 from weft.base.device import CPU
 from weft.base.dims import has_dims
 from weft.base.shapes import size_of
+from weft.codegen.cuda.convolution import CONVOLUTIONS, convolution_of
 from weft.codegen.cuda.items import ITEM_OPS
+from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.elementwise import has_emitter
 from weft.codegen.loops.reduce import JOINS
 from weft.codegen.scalar.forms import supported
@@ -28,6 +30,9 @@ class CudaTarget(Target):
     limits = Limits(nodes=160, buffers=40, total=1 << 12)
     alignment = 256
 
+    def __init__(self, machine: GpuMachine) -> None:
+        self.machine = machine
+
     def emits(self, node: Node) -> bool:
         if not _has_elements(node):
             return False
@@ -49,6 +54,9 @@ class CudaTarget(Target):
             return "kernel" if fits and supported(node.outputs[0].tensor_type.dtype) else ""
         if node.op is NLL:
             return "kernel" if supported(node.inputs[0].tensor_type.dtype) else ""
+        if node.op.name in CONVOLUTIONS:
+            fits = self.machine.convolves and convolution_of(node) is not None
+            return "kernel" if fits else ""
         if node.op is not MATMUL:
             return ""
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]

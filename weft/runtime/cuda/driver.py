@@ -11,8 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from weft.base.dtypes import DType
+from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.ptx import ptx
+from weft.runtime.cuda.convolutions import Dnn, is_there
 from weft.runtime.cuda.products import Blas, Gemm
 
 __all__ = ["CupyDriver", "Driver", "Flag"]
@@ -38,6 +40,12 @@ class Driver(Protocol):
 
     def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         """Start products of matrices."""
+
+    def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
+        """Start a convolution."""
+
+    def prepare(self, call: Convolution) -> None:
+        """Choose how a convolution is computed: not while work is captured."""
 
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         """A part of an array of bytes as another array."""
@@ -84,7 +92,8 @@ class CupyDriver:
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
-        self.machine = GpuMachine()
+        self._dnn: Dnn | None = None
+        self.machine = GpuMachine(convolves=is_there())
         several = cupy.cuda.runtime.getDeviceCount() > 1
         self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
         self._blas: Blas | None = None
@@ -112,6 +121,18 @@ class CupyDriver:
             self._blas = Blas(self._cupy)
         self._blas.use(self._cupy.cuda.get_current_stream().ptr)
         self._blas.product(call, dtype, addresses)
+
+    def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
+        dnn = self._dnn or self._open_dnn()
+        dnn.use(self._cupy.cuda.get_current_stream().ptr)
+        dnn.run(call, addresses)
+
+    def prepare(self, call: Convolution) -> None:
+        (self._dnn or self._open_dnn()).prepare(call)
+
+    def _open_dnn(self) -> Dnn:
+        self._dnn = Dnn(self._cupy)
+        return self._dnn
 
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

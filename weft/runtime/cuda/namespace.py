@@ -11,8 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.dtypes import bfloat16
+from weft.base.dtypes import as_dtype, bfloat16
+from weft.base.precision import rounds_to_tf32
+from weft.codegen.cuda.matrix import is_matrix
 from weft.ops.index_cards import in_range
+from weft.runtime.cuda.opening import driver
+from weft.runtime.cuda.products import gemms
+from weft.schedule.views import View
 
 __all__ = ["Namespace"]
 
@@ -168,10 +173,31 @@ class Namespace:
     # --- products ------------------------------------------------------------------------------
 
     def matmul(self, x1: Any, x2: Any) -> Any:
-        """Of bfloat16 in float32, rounded once."""
-        if x1.dtype == _BFLOAT16:
+        """Of bfloat16, and of float32 that may be rounded, by cuBLAS itself: CuPy has neither."""
+        narrow = x1.dtype == _BFLOAT16
+        if narrow or (x1.dtype == np.float32 and rounds_to_tf32()):
+            if min(x1.ndim, x2.ndim) >= 2 and x1.size and x2.size and x1.dtype == x2.dtype:
+                return self._product(x1, x2)
+        if narrow:  # in float32, rounded once
             return self._cupy.matmul(_widened(x1), _widened(x2)).astype(_BFLOAT16)
         return self._cupy.matmul(x1, x2)
+
+    def _product(self, x1: Any, x2: Any) -> Any:
+        if x1.shape[-1] != x2.shape[-2]:
+            raise ValueError  # the type rule explains the error
+        stack = np.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+        shape = (*stack, x1.shape[-2], x2.shape[-1])
+        given = [x if is_matrix(_view(x)) else x.copy() for x in (x1, x2)]
+        out = self._cupy.empty(shape, dtype=x1.dtype)
+        device = driver()
+        at = [device.address(x) for x in (*given, out)]
+        for call in gemms(_view(given[0]), _view(given[1]), shape):
+            device.product(call, as_dtype(x1.dtype), at)
+        return out
+
+
+def _view(x: Any) -> View:
+    return View(x.shape, tuple(step // x.itemsize for step in x.strides), 0)
 
 
 def _widened(x: Any) -> Any:

@@ -1,12 +1,12 @@
 """Matrix products by cuBLAS, called directly: CuPy refuses its own calls while a graph is captured.
 
-float32 products are exact float32 (no TF32); narrow floats are summed in float32.
+float32 products are exact float32, or TF32 where `weft.set_float32_matmul_precision` allows it;
+narrow floats are summed in float32.
 """
 
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import glob
 import os
 import sys
@@ -16,13 +16,16 @@ from typing import Any
 
 from weft.base.dtypes import DType, bfloat16, float16, float32, float64
 from weft.base.errors import InternalError
+from weft.base.precision import rounds_to_tf32
 from weft.base.shapes import Shape, size_of
 from weft.schedule.views import View
 
-__all__ = ["Blas", "Gemm", "gemms"]
+__all__ = ["Blas", "Gemm", "gemms", "library", "places"]
 
 #: cudaDataType and cublasComputeType_t, by dtype.
 _TYPES = {float16: (2, 68), bfloat16: (14, 68), float32: (0, 68), float64: (1, 70)}
+#: cublasComputeType_t of float32 products whose operands are rounded to TF32.
+_TF32 = 77
 _WORKSPACE = 32 << 20
 
 
@@ -115,39 +118,58 @@ class Blas:
     def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         """Run one call on operands and a result at these addresses."""
         kind, compute = _TYPES[dtype]
+        if dtype is float32 and rounds_to_tf32():
+            compute = _TF32
         wide = 8 if dtype is float64 else 4
         a, b, c = (
             ctypes.c_void_p(at + place * dtype.itemsize)
             for at, place in zip(addresses, call.offsets, strict=True)
         )
-        step_a, step_b, step_c = map(ctypes.c_longlong, call.steps)
         # In column-major order, as cuBLAS has it: Cᵀ = Bᵀ · Aᵀ.
-        self._check(
-            self._library.cublasGemmStridedBatchedEx(
-                *(self._handle, int(call.right[0]), int(call.left[0])),
-                *(call.columns, call.rows, call.terms, ctypes.byref(self._one[wide])),
-                *(b, kind, call.right[1], step_b),
-                *(a, kind, call.left[1], step_a),
-                *(ctypes.byref(self._zero[wide]), c, kind, call.columns, step_c),
-                *(call.count, compute, -1),
-            )
+        shape = (
+            *(self._handle, int(call.right[0]), int(call.left[0])),
+            *(call.columns, call.rows, call.terms, ctypes.byref(self._one[wide])),
         )
+        zero = ctypes.byref(self._zero[wide])
+        if call.count == 1:
+            status = self._library.cublasGemmEx(
+                *(*shape, b, kind, call.right[1], a, kind, call.left[1]),
+                *(zero, c, kind, call.columns, compute, -1),
+            )
+        else:
+            step_a, step_b, step_c = map(ctypes.c_longlong, call.steps)
+            status = self._library.cublasGemmStridedBatchedEx(
+                *(*shape, b, kind, call.right[1], step_b, a, kind, call.left[1], step_a),
+                *(zero, c, kind, call.columns, step_c, call.count, compute, -1),
+            )
+        self._check(status)
 
 
 def _load() -> Any:
     """cuBLAS: the one that CuPy uses, from NVIDIA's wheels or from the system."""
-    found = [
+    found = library("libcublas.so", ("13", "12"))
+    if found is None:
+        raise InternalError("cuBLAS (libcublas.so) cannot be loaded")
+    return found
+
+
+def library(name: str, versions: Sequence[str]) -> Any:
+    """A library from NVIDIA's wheels or from the system; None if it cannot be loaded."""
+    for path in (*places(name), *(f"{name}.{version}" for version in versions), name):
+        try:
+            return ctypes.CDLL(path)
+        except OSError:
+            continue
+    return None
+
+
+def places(name: str) -> list[str]:
+    """The files of a library in NVIDIA's wheels."""
+    return [
         path
         for folder in sys.path
         if folder
         for path in sorted(
-            glob.glob(os.path.join(folder, "nvidia", "**", "libcublas.so*"), recursive=True)
+            glob.glob(os.path.join(folder, "nvidia", "**", f"{name}*"), recursive=True)
         )
     ]
-    names = [*found, "libcublas.so.13", "libcublas.so.12", "libcublas.so"]
-    for name in names:
-        try:
-            return ctypes.CDLL(name)
-        except OSError:
-            continue
-    raise InternalError("cuBLAS (libcublas.so) cannot be loaded")

@@ -19,8 +19,10 @@ import numpy as np
 from weft.base.config import verifies_plans
 from weft.base.device import CPU
 from weft.base.errors import InternalError
+from weft.base.precision import rounds_to_tf32
 from weft.codegen.contract import NotNative
 from weft.codegen.cuda.attention import attends
+from weft.codegen.cuda.convolution import convolution_of
 from weft.codegen.cuda.emitter import CudaEmitter, Work
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -176,6 +178,12 @@ class CudaProgram(Program):
             for work in self.work
             if work.kind == "product"
         }
+        self._convolutions = {
+            id(work): made
+            for work in self.work
+            if work.kind == "convolution"
+            and (made := convolution_of(work.step.nodes[0])) is not None
+        }
         self._operands = {
             node: step.group.operands[node] for step in root.steps for node in step.group.operands
         }
@@ -185,6 +193,7 @@ class CudaProgram(Program):
     def _told(self) -> str:
         """How it runs, in words."""
         products = sum(len(calls) for calls in self._products.values())
+        products += len(self._convolutions)
         said = f"{len(self.kernels)} kernels and {products} products on {self._at}"
         if not self.calls:
             return f"{said}, launched as one CUDA graph"
@@ -253,7 +262,7 @@ class CudaProgram(Program):
             self._warm = True
             arrays = {} if not taken else self._taken(inputs)
             return self._single(inputs, known, self._new_outputs(arrays))
-        key = self._addresses(inputs)
+        key = (int(rounds_to_tf32()), *self._addresses(inputs))
         entries = self._captured.pop(key, [])
         self._captured[key] = entries  # the most recent one comes last
         if len(self._captured) > ADDRESSES:
@@ -399,6 +408,8 @@ class CudaProgram(Program):
     def _capture(self, inputs: list[Tensor], known: dict[Value, Any]) -> _Captured | None:
         arrays = [self._staged.get(number, x._data) for number, x in enumerate(inputs)]
         taken = self._taken(inputs)
+        for call in self._convolutions.values():
+            self._driver.prepare(call)
         outputs = self._new_outputs(taken)
         buffers = _Buffers(self, arrays, outputs, known)
         launch = self._driver.capture(lambda: self._run(buffers))
@@ -420,6 +431,9 @@ class CudaProgram(Program):
                 dtype = work.step.nodes[0].outputs[0].tensor_type.dtype
                 for one in self._products[id(work)]:
                     driver.product(one, dtype, at)
+                continue
+            if work.kind == "convolution":
+                driver.convolution(self._convolutions[id(work)], at)
                 continue
             for launch in work.launches:
                 driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
