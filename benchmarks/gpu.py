@@ -343,7 +343,9 @@ def _describe() -> None:
         launches = len(getattr(program, "kernels", []))
         reason = getattr(program, "reason", "")
         print(f"#   {type(program).__name__} {len(kinds)} steps, {launches} kernels", end="")
-        print(f", calls {calls}, {reason}"[:200])
+        print(f", calls {calls}, {reason}"[:200], end="; ")
+        seconds = getattr(program, "seconds", {})
+        print(", ".join(f"{word} {value:.2f} s" for word, value in seconds.items()))
 
 
 def main() -> None:

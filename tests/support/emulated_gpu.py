@@ -35,6 +35,7 @@ class EmulatedDriver:
             threads=threads, row=threads, blocks=blocks, each=3, convolves=True, emulated=True
         )
         self.place = fake_cupy._Device(0)
+        self.seconds: dict[str, float] = {}
         self.log: list[str] = []
         self.prepared: set[Convolution] = set()
         self._libraries: list[Any] = []

@@ -24,11 +24,14 @@ __all__ = [
     "CannotLoad",
     "Library",
     "assembly",
+    "at_once",
     "build",
+    "emit",
     "link",
     "object_code",
     "object_codes",
     "optimized",
+    "passed",
 ]
 
 #: Minimum length of a part of a text that is compiled in its own thread, and maximum parts.
@@ -112,7 +115,7 @@ def object_codes(
     flat = [(part, level) for group, level in zip(parts, levels, strict=True) for part in group]
     with _lock, short_code_generation(target.triple):
         todo = [_emitter(part, target, at, level) for at, (part, level) in enumerate(flat)]
-        made = iter(_at_once(todo))
+        made = iter(at_once(todo))
     return [list(itertools.islice(made, len(group))) for group in parts]
 
 
@@ -129,7 +132,7 @@ def link(code: Sequence[bytes], exports: Sequence[str], target: Machine | None =
 
 def optimized(text: str, target: Machine | None = None) -> str:
     """The text after LLVM's passes, for people."""
-    with _lock, _passed(text, _Engine.of(target or host()).machine(0)) as module:
+    with _lock, passed(text, _Engine.of(target or host()).machine(0)) as module:
         return str(module)
 
 
@@ -137,7 +140,7 @@ def assembly(text: str, target: Machine | None = None) -> str:
     """The assembly of a text, for people."""
     target = target or host()
     machine = _Engine.of(target).machine(0)
-    with _lock, short_code_generation(target.triple), _passed(text, machine) as module:
+    with _lock, short_code_generation(target.triple), passed(text, machine) as module:
         return str(machine.emit_assembly(module))
 
 
@@ -186,7 +189,7 @@ class _Engine:
 
 
 @contextmanager
-def _passed(text: str, machine: Any) -> Iterator[Any]:
+def passed(text: str, machine: Any) -> Iterator[Any]:
     """The module of a text after LLVM's passes.
 
     It has its own context, as the global context never frees constants. Both are freed here, the
@@ -201,18 +204,18 @@ def _emitter(text: str, target: Machine, number: int, level: int) -> Callable[[]
     machine = _Engine.of(target).machine(number, level)
 
     def emitted() -> bytes:
-        with _passed(text, machine) as module:
-            return _emit(machine, module)
+        with passed(text, machine) as module:
+            return emit(machine, module)
 
     return emitted
 
 
-def _emit(machine: Any, module: Any) -> bytes:
-    """`machine.emit_object(module)`, without llvmlite's lock."""
+def emit(machine: Any, module: Any, assembly: bool = False) -> bytes:
+    """`machine.emit_object(module)`, or `emit_assembly`, without llvmlite's lock."""
     lib = llvm.ffi.lib
-    emit = llvm.unlocked("LLVMPY_TargetMachineEmitToMemory")
+    to_memory = llvm.unlocked("LLVMPY_TargetMachineEmitToMemory")
     with llvm.ffi.OutputString() as said:
-        buffer = emit(machine, module, 1, said)
+        buffer = to_memory(machine, module, int(not assembly), said)
         if not buffer:
             raise InternalError(f"LLVM cannot make code: {said}", op="native")
     try:
@@ -242,7 +245,7 @@ def _linked_by_llvm(code: Sequence[bytes], exports: Sequence[str], target: Machi
     return Library({name: tracker[name] for name in exports}, close)
 
 
-def _at_once(makers: Sequence[Callable[[], bytes]]) -> list[bytes]:
+def at_once(makers: Sequence[Callable[[], bytes]]) -> list[bytes]:
     """Run functions in parallel and return their results; all but the first run in new threads."""
     made: list[bytes] = [b""] * len(makers)
     failed: list[BaseException] = []

@@ -147,5 +147,7 @@ def _function(lines: list[str], inlined: set[str]) -> _Piece:
 def _line(name: str, line: str) -> _Piece:
     """A variable, which exists once; a constant or a declaration, which may be copied."""
     names = frozenset(_NAME.findall(line)) - {name}
-    variable = f"@{name} =" in line and " constant " not in line
+    # Memory that a block of a GPU shares is nobody's between kernels.
+    shared = "addrspace(3)" in line
+    variable = f"@{name} =" in line and " constant " not in line and not shared
     return _Piece(name, line, "", names, copied=not variable, root=variable)

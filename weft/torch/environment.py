@@ -6,7 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from weft.base.precision import get_float32_matmul_precision, set_float32_matmul_precision
+from weft.base.precision import get_float32_matmul_precision as get_float32_matmul_precision
+from weft.base.precision import set_float32_matmul_precision as set_float32_matmul_precision
 from weft.compile import compile as core_compile
 from weft.runtime.cuda import api
 

@@ -71,21 +71,22 @@ def _ints(numbers: Sequence[int]) -> Any:
     return (ctypes.c_int * len(numbers))(*numbers)
 
 
+#: By op: the functions that try algorithms, and those that run.
+_CALLS = {
+    "conv": ("cudnnFindConvolutionForwardAlgorithm", "cudnnConvolutionForward"),
+    "conv_input": (
+        "cudnnFindConvolutionBackwardDataAlgorithm",
+        "cudnnConvolutionBackwardData",
+    ),
+    "conv_weight": (
+        "cudnnFindConvolutionBackwardFilterAlgorithm",
+        "cudnnConvolutionBackwardFilter",
+    ),
+}
+
+
 class Dnn:
     """A handle of cuDNN."""
-
-    #: By op: the functions that try algorithms and that run, and the order of descriptors.
-    _CALLS = {
-        "conv": ("cudnnFindConvolutionForwardAlgorithm", "cudnnConvolutionForward"),
-        "conv_input": (
-            "cudnnFindConvolutionBackwardDataAlgorithm",
-            "cudnnConvolutionBackwardData",
-        ),
-        "conv_weight": (
-            "cudnnFindConvolutionBackwardFilterAlgorithm",
-            "cudnnConvolutionBackwardFilter",
-        ),
-    }
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -120,7 +121,7 @@ class Dnn:
         }[op]
         target = {"conv": ready.result, "conv_input": ready.image, "conv_weight": ready.weight}[op]
         self._do(
-            *(self._CALLS[op][1], self._handle, one, *given, ready.convolution),
+            *(_CALLS[op][1], self._handle, one, *given, ready.convolution),
             *(ready.algorithm, ctypes.c_void_p(work), ctypes.c_size_t(ready.memory)),
             *(zero, target, at[-1]),
         )
@@ -168,7 +169,7 @@ class Dnn:
         tried = (_Performance * _CANDIDATES)()
         count = ctypes.c_int()
         self._do(
-            *(self._CALLS[op][0], self._handle, *given, _CANDIDATES),
+            *(_CALLS[op][0], self._handle, *given, _CANDIDATES),
             *(ctypes.byref(count), ctypes.byref(tried)),
         )
         fit = [one for one in tried[: count.value] if not one.status and one.deterministic == 1]

@@ -13,16 +13,18 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
-from weft.codegen.cuda.ptx import ptx
 from weft.runtime.cuda.convolutions import Dnn, is_there
+from weft.runtime.cuda.modules import load
 from weft.runtime.cuda.products import Blas, Gemm
 
 __all__ = ["CupyDriver", "Driver", "Flag"]
 
 
 class Driver(Protocol):
-    """`machine` is what code is made for; inside of `place`, the GPU is the current one."""
+    """`machine` is what code is made for; inside of `place`, the GPU is the current one.
+    `seconds`: what the stages of the last `load` took."""
 
+    seconds: dict[str, float]
     machine: GpuMachine
     place: AbstractContextManager[Any]
 
@@ -87,13 +89,23 @@ class _PinnedFlag:
         return self._value.value
 
 
+#: What LLVM makes code for: newer GPUs run the code of older ones.
+_ARCHES = (70, 75, 80, 86, 89, 90)
+
+
+def _arch(cupy: Any) -> str:
+    own = int(cupy.cuda.Device(0).compute_capability)
+    return f"sm_{max((one for one in _ARCHES if one <= own), default=_ARCHES[0])}"
+
+
 class CupyDriver:
     """A GPU through CuPy."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
         self._dnn: Dnn | None = None
-        self.machine = GpuMachine(convolves=is_there())
+        self.machine = GpuMachine(_arch(cupy), convolves=is_there())
+        self.seconds: dict[str, float] = {}
         several = cupy.cuda.runtime.getDeviceCount() > 1
         self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
         self._blas: Blas | None = None
@@ -102,9 +114,8 @@ class CupyDriver:
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         if not names:
             return {}
-        module = self._cupy.cuda.function.Module()
-        module.load(ptx(text, self.machine).encode())
-        return {name: module.get_function(name) for name in names}
+        found, self.seconds = load(self._cupy, text, names, self.machine)
+        return found
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
         return self._cupy.empty(shape, dtype=dtype)

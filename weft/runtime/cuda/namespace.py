@@ -175,9 +175,10 @@ class Namespace:
     def matmul(self, x1: Any, x2: Any) -> Any:
         """Of bfloat16, and of float32 that may be rounded, by cuBLAS itself: CuPy has neither."""
         narrow = x1.dtype == _BFLOAT16
-        if narrow or (x1.dtype == np.float32 and rounds_to_tf32()):
-            if min(x1.ndim, x2.ndim) >= 2 and x1.size and x2.size and x1.dtype == x2.dtype:
-                return self._product(x1, x2)
+        direct = narrow or (x1.dtype == np.float32 and rounds_to_tf32())
+        filled = x1.size and x2.size and min(x1.ndim, x2.ndim) >= 2
+        if direct and filled and x1.dtype == x2.dtype:
+            return self._product(x1, x2)
         if narrow:  # in float32, rounded once
             return self._cupy.matmul(_widened(x1), _widened(x2)).astype(_BFLOAT16)
         return self._cupy.matmul(x1, x2)

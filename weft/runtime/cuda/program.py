@@ -11,6 +11,7 @@ where they are; inputs that come at ever new addresses are copied to a place of 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,6 +95,7 @@ class CudaProgram(Program):
     device = "cuda"
 
     def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
+        start = time.perf_counter()
         _check(graph)
         whole = lowered(graph, attends)
         _check(whole)
@@ -105,6 +107,7 @@ class CudaProgram(Program):
         if verifies_plans():
             verify_plan(self._plan, emitter.target)
         emitter.emit(self._plan)
+        planned = time.perf_counter()
         root = self._plan.root
         self.module = emitter.module
         self.work: list[Work] = emitter.work
@@ -141,6 +144,8 @@ class CudaProgram(Program):
         self._may_fail = emitter.may_fail
         names += [launch.name for _, launch in self._checks]
         self._functions = driver.load(emitter.module.text() if names else "", names)
+        #: What its parts took to make, in seconds.
+        self.seconds = {"plan": planned - start, **driver.seconds}
         self._arena = driver.empty((max(256, root.arena),), np.uint8)
         self._base = driver.address(self._arena)
         self._at = self._device()
