@@ -10,6 +10,7 @@ all the nodes it depends on, by which the engine orders its work.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import sys
 import weakref
@@ -446,6 +447,13 @@ def part_of(parent: Node, index: int, shape: Shape) -> PartNode:
     node.number = next(count)
     node.extra = None
     return node
+
+
+def with_shape(node: Node, shape: Shape) -> Node:
+    """The same node for a result of another shape."""
+    made = copy.copy(node)
+    made.shape = shape
+    return made
 
 
 class AccumulateGrad(Node):

@@ -346,7 +346,7 @@ class Tensor(TensorMethods):
 
     def _leaf_copy(self) -> Tensor:
         # Arrays are shared until someone writes: the copy itself costs nothing.
-        copied = type(self)()
+        copied = self.__class__()
         copied._data = self.detach()._data
         copied._node = None
         if self._node is not None:
@@ -356,7 +356,7 @@ class Tensor(TensorMethods):
     def __reduce__(self) -> Any:
         array = np.ascontiguousarray(self.numpy()).reshape(self.shape)
         wants_grad = self.requires_grad and self.is_leaf
-        return _unpickle, (type(self), array, str(self.device), wants_grad)
+        return _unpickle, (self.__class__, array, str(self.device), wants_grad)
 
 
 #: What Python makes of the one number of a tensor.

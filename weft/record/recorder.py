@@ -20,6 +20,7 @@ from weft.core import bind as binding
 from weft.core.bind import Recorder
 from weft.core.grad_mode import mode
 from weft.core.placement import common_place
+from weft.core.private_state import make_private, make_shared
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import UNASKED, Tensor
 from weft.ir.attributes import attrs_key
@@ -33,11 +34,15 @@ from weft.ops.stacks import stack_form
 
 
 class Written:
-    """What a tensor from outside held before the recorded code wrote to it."""
+    """What a tensor from outside held before the recorded code wrote to it.
 
-    __slots__ = ("data", "grad", "had_grad", "node", "tensor")
+    What is written to it until it is restored is seen by this thread alone.
+    """
+
+    __slots__ = ("data", "grad", "had_grad", "node", "private", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
+        self.private = make_private(tensor)
         self.tensor = tensor
         self.data = tensor._data
         self.node = tensor._node
@@ -51,6 +56,9 @@ class Written:
             self.tensor._grad = self.grad
         elif hasattr(self.tensor, "_grad"):
             del self.tensor._grad
+        if self.private:
+            self.private = False
+            make_shared(self.tensor)
 
 
 #: Equal operands do not mean equal results for these ops: they have effects, or change a stack.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from weft.core.number import Number
+from weft.core.private_state import class_of
 from weft.core.tensor import Tensor
 from weft.ir.signature import Given, NewLeaf
 from weft.record.recorder import Written
@@ -26,7 +27,7 @@ def new_leaves(
     """The new leaves among the tensors of a run; adds their gradients to `kept`."""
     found: list[NewLeaf] = []
     for number, tensor in enumerate(kept):
-        learns, cls = is_new_leaf(tensor), type(tensor)
+        learns, cls = is_new_leaf(tensor), class_of(tensor)
         if not learns and cls in (Tensor, Number):
             continue
         grad = getattr(tensor, "_grad", None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts
-from weft.autodiff.node import FreedError
+from weft.autodiff.node import FreedError, with_shape
 from weft.autodiff.transforms.levels import check_open
 from weft.base.device import Device
 from weft.base.dim_algebra import Dim
@@ -112,8 +112,7 @@ class TraceRecorder(HistoryRecorder):
         self.seen_sizes: dict[PlaceKey, tuple[Origin, tuple[int, ...]]] = {}
         self._all_nodes: list[Node] = []  # at the end, with those of the backward
         self._place_keys: dict[int, PlaceKey] = {}
-        #: Tensors from outside with symbolic sizes: what they hold, their history, and its shape.
-        self._stand_ins: list[tuple[Tensor, Any, Any, tuple[int, ...]]] = []
+        self._stand_ins: list[Written] = []  # tensors from outside with symbolic sizes
         self._passes = engine.passes.count
         self._backward_at: int | None = None  # the first node of a backward pass
 
@@ -162,10 +161,9 @@ class TraceRecorder(HistoryRecorder):
             return None
         value = self._input(type_of(tensor).like(shape=shape), origin, wrap(tensor._data))
         self._lifted[id(tensor)] = (tensor, value)
-        node = tensor._node
-        self._stand_ins.append((tensor, tensor._data, node, facts.shape))
-        if node is not None:
-            node.shape = shape  # gradients are summed to it
+        self._stand_ins.append(Written(tensor))
+        if tensor._node is not None:
+            tensor._node = with_shape(tensor._node, shape)  # gradients are summed to it
         tensor._data = SymbolicArray(value, self)
         return shape
 
@@ -175,10 +173,8 @@ class TraceRecorder(HistoryRecorder):
 
     def restore(self) -> None:
         super().restore()
-        for tensor, data, node, shape in self._stand_ins:
-            tensor._data = data
-            if node is not None:
-                node.shape = shape
+        for held in self._stand_ins:
+            held.restore()
         self._stand_ins.clear()
 
     def holds_together(self) -> bool:

@@ -18,6 +18,7 @@ from weft.capture.watch.follow import LIBRARY, Wrapper, policy
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.stores import instance_dict
 from weft.core.counted import CONTAINERS as COUNTED
+from weft.core.private_state import class_of, public_class
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ def is_of_library(cls: type) -> bool:
 
 def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> None:
     """A class attribute was used: guard it, on the class or on the base that it stands in."""
+    cls = public_class(cls)
     if (id(cls), name) in watch.written:
         return
     if not is_changeable(watch, cls):
@@ -206,6 +208,7 @@ def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> None:
 
 
 def class_lacks(watch: Watch, cls: type, name: str) -> None:
+    cls = public_class(cls)
     if is_changeable(watch, cls):
         watch.guard("missing", watch.know_again(cls).origin.class_attr(name), None)
 
@@ -276,7 +279,7 @@ def _load_of_array(watch: Watch, obj: Any, name: str) -> Any:
 
 
 def _load_of_tensor(watch: Watch, obj: Tensor, name: str) -> Any:
-    own = None if type(obj) is Tensor else instance_dict(obj)
+    own = None if class_of(obj) is Tensor else instance_dict(obj)
     if own is not None and static_lookup(type(obj), name) is MISSING:
         known = watch.known(obj)
         attributes = None if known is None else watch.attributes(known)

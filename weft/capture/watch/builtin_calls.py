@@ -18,6 +18,7 @@ from weft.capture.watch.operators import COMPARING
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.settled_numbers import settled, settled_all, settled_named
 from weft.capture.watch.values import is_plain
+from weft.core.private_state import class_of
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -77,11 +78,10 @@ def _identity_seen(hooks: Hooks, value: Any, name: str) -> None:
 
 
 def type_of(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
-    if len(args) == 1 and args[0].__class__ is Dim:
-        return int
+    if len(args) == 1 and not kwargs:
+        return int if args[0].__class__ is Dim else class_of(args[0])
     made = type(*args, **kwargs)
-    if len(args) != 1:
-        hooks.watch.inside_classes[id(made)] = made
+    hooks.watch.inside_classes[id(made)] = made
     return made
 
 
