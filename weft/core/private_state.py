@@ -92,8 +92,8 @@ class _Private:
     def __init_subclass__(cls) -> None:
         """The user's own hook for subclasses is not called: nobody has written this one."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         return _public[type(self)]
 
     _data = _field("_data")

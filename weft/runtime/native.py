@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.base import config
 from weft.base.dims import dims_in, has_dims, substitute
-from weft.base.errors import GraphError, WeftError
+from weft.base.errors import GraphError, ShapeError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.contract import CHECKS, SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
@@ -93,9 +93,7 @@ def native(
     if names_of_inputs(graph):
         try:
             return SizedProgram(made(graph, written, optimized, passes))
-        except Exception as reason:  # an emitter is not made for sizes of the run: any error
-            if isinstance(reason, generators().PlanError):
-                raise
+        except (NotNative, ShapeError, CannotLoad) as reason:  # something must know its sizes
             why = f"{type(reason).__name__}: {reason}"
             graph, optimized = optimized() if optimized else graph, None
     if may_specialize(graph):
