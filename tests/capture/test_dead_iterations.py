@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import weft
+from weft.core.bind import bind
+from weft.ops.cards import ONLY_WHERE
 
 #: Programs of a tensor x of two numbers that give a number.
 PROGRAMS: dict[str, Callable[..., Any]] = {}
@@ -521,3 +523,14 @@ def test_elements_that_go_different_ways(f: Callable[..., Any], backend: str) ->
     total = (wanted * np.asarray(scales)[:, None]).sum(axis=0)
     found = weft.compile(of_sum, backend=backend)(x).numpy()
     np.testing.assert_allclose(found, total, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_absent_gradients_of_narrow_floats_meet_others(dtype: str) -> None:
+    """Rules of narrow floats compute with tensors, others with arrays: both add up."""
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+    y = w.astype(dtype) * 2
+    nowhere = weft.zeros(2, dtype="bool")
+    (bind(ONLY_WHERE, nowhere, y) * y).sum().backward()
+    assert w.grad is not None
+    np.testing.assert_array_equal(w.grad.numpy(), [8, 16])

@@ -315,14 +315,15 @@ def own_doubts(
     return [None if _is_other(part) else is_used(part) for part in grads]
 
 
-def gradients_of(node: Node, absent: Absent) -> list[Any]:
+def gradients_of(node: Node, absent: Absent, create: bool) -> list[Any]:
     """What a node gives of which a rule said that its gradient is not there."""
     grads: list[Any] = [None] * len(node.edges)
     edge = node.edges[absent.number]
     assert edge is not None
     part = absent.part
     xp = weft_namespace() if isinstance(part, Tensor) else np
-    grads[absent.number] = part if part.shape == edge.shape else sum_to(xp, part, edge.shape)
+    part = part if part.shape == edge.shape else sum_to(xp, part, edge.shape)
+    grads[absent.number] = part if create else data_of(part)  # rules of narrow floats give tensors
     return grads
 
 

@@ -196,7 +196,7 @@ def _run(
             else:
                 grads = observe(node, g, create, keep, wanted)
         except Absent as absent:
-            grads = gradients_of(node, absent)
+            grads = gradients_of(node, absent, create)
             if conditions is None:  # a graph is run op by op; see conditional_gradients
                 conditions = Conditions(None, create, keep)
                 doubts = conditions.of
