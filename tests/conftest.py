@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+import weft.optim  # noqa: F401  (its cards)
 from weft.ir.dispatch import FAMILIES
 from weft.ir.op import OPS
 from weft.passes import pipeline

@@ -19,6 +19,7 @@ from typing import Any
 import mistakes
 
 import weft
+import weft.optim  # its cards
 from weft.core.calling import calling_of
 from weft.core.public import PUBLIC, PublicFunction
 from weft.ir.op import OPS, Trait

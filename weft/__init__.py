@@ -7,14 +7,11 @@ from math import inf as inf
 from math import nan as nan
 from math import pi as pi
 
-from weft import amp as amp
 from weft import autograd as autograd
 from weft import errors as errors
 from weft import fft as fft
 from weft import inspect as inspect
 from weft import linalg as linalg
-from weft import nn as nn
-from weft import optim as optim
 from weft import passes as passes
 from weft import random as random
 from weft import special as special
@@ -43,14 +40,12 @@ from weft.compile import *
 from weft.core.autocast import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
-from weft.inspect.watch.activations import *
 from weft.inspect.watch.gradients import *
 from weft.inspect.watch.stop import *
 from weft.ir.dispatch import *
 from weft.ir.graph import *
 from weft.ir.order import *
 from weft.ir.parse import *
-from weft.nn.stateless import functional_call as functional_call
 from weft.ops.activations import *
 from weft.ops.aliases import *
 from weft.ops.at import *
@@ -113,17 +108,22 @@ from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 
 if _typing.TYPE_CHECKING:
+    from weft import amp as amp
     from weft import cuda as cuda
     from weft import data as data
     from weft import distributions as distributions
+    from weft import nn as nn
+    from weft import optim as optim
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
     from weft.inspect.step.stepper import step as step
     from weft.inspect.view.view import view as view
+    from weft.inspect.watch.activations import activations as activations
     from weft.inspect.watch.nan import detect_nan as detect_nan
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
+    from weft.nn.stateless import functional_call as functional_call
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session
@@ -133,14 +133,19 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
         __name__,
         {
             "Session": "weft.session",
+            "activations": "weft.inspect.watch.activations",
+            "amp": "weft.amp",
             "compare": "weft.inspect.compare.compare",
             "cuda": "weft.cuda",
             "data": "weft.data",
             "detect_nan": "weft.inspect.watch.nan",
             "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
+            "functional_call": "weft.nn.stateless",
             "get_num_threads": "weft.runtime.threads",
             "load": "weft.interop.weights",
+            "nn": "weft.nn",
+            "optim": "weft.optim",
             "profile": "weft.inspect.profile.profile",
             "save": "weft.interop.weights",
             "set_num_threads": "weft.runtime.threads",

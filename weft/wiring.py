@@ -1,6 +1,6 @@
 """What lower layers call of higher ones: the one place where layers are wired to each other.
 
-A layer imports only from those before it. Six times one must call what lies behind it, and two of
+A layer imports only from those before it. Eight times one must call what lies behind it, and two of
 the classes that users hold do things that only later layers know how to do. All of that is filled
 in here, once, when `weft` is imported; no other module reaches into a layer that is not its own.
 So it does not matter which module is imported first.
@@ -18,12 +18,14 @@ from typing import Any
 from weft.autodiff import rows
 from weft.autodiff.tape import record
 from weft.autodiff.transforms.levels import use_graphs
+from weft.base.notebook import use_html
 from weft.base.tracebacks import use_short_tracebacks
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
-from weft.inspect.attach import HTML, METHODS
+from weft.inspect.attach import HTML, METHODS, module_html
 from weft.ir.dispatch import use_opener
 from weft.ir.graph import Graph
+from weft.ir.op import use_later_cards
 from weft.ir.parse import parse_graph
 from weft.ops.control import use_rows
 from weft.record.control.level_run import RUN
@@ -36,7 +38,9 @@ from weft.runtime.cuda.opening import open_cuda
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_tape, (record,)),  # core.bind notes op calls for backward
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
+    (use_html, (module_html,)),  # nn.module: what notebooks show of modules
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
+    (use_later_cards, ("weft.optim",)),  # ir.op: what optimizers do, met in the text of a graph
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
     (use_opener, ("cuda", "cupy", open_cuda)),  # ir.dispatch: the device that CuPy's arrays are on
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -196,6 +198,17 @@ def test_every_call_of_a_training_step() -> None:
     assert {"conv_bias", "max_pool", "cross_entropy", "adam_update"} <= seen
     for graph in calls.seen.values():
         there_and_back(graph).verify()
+
+
+def test_update_rules_are_read_before_anybody_uses_an_optimizer() -> None:
+    calls, w = Calls(), weft.ones(2, requires_grad=True)
+    w.grad = weft.ones(2)
+    with recording(calls):
+        weft.optim.SGD([w], lr=0.5).step()
+    graph = next(g for g in calls.seen.values() if g.nodes[0].op.name == "sgd_update")
+    code = f"import weft; print(weft.Graph.parse({str(graph)!r}).nodes[0].op.name)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "sgd_update", done.stderr
 
 
 def test_a_model_and_its_step() -> None:

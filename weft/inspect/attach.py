@@ -12,9 +12,8 @@ from typing import Any
 
 from weft.capture.trace.captured import Captured
 from weft.core.tensor import Tensor
-from weft.nn.module import Module
 
-__all__ = ["HTML", "METHODS"]
+__all__ = ["HTML", "METHODS", "module_html"]
 
 #: For each method: its function in `weft.inspect.methods`, and its docstring.
 _METHODS = {
@@ -48,6 +47,6 @@ METHODS: dict[str, Callable[..., Any]] = {
 _SHOWN = "What a notebook shows."
 HTML: list[tuple[type, dict[str, Any]]] = [
     (Tensor, {"_repr_html_": _method("tensor_html", _SHOWN, "html")}),
-    (Module, {"_repr_html_": _method("module_html", _SHOWN, "html")}),
     (Captured, {"_repr_html_": _method("compiled_html", _SHOWN, "html")}),
 ]
+module_html = _method("module_html", _SHOWN, "html")

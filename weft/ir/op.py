@@ -7,6 +7,7 @@ scheduler (`traits`, `cost`), and by the completeness test, which names what a c
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Flag, auto
@@ -80,6 +81,21 @@ MOST_CHEAP_CYCLES = 2.0
 OPS: dict[str, Op] = {}
 #: Cards that programs do not call: only the schedule makes such nodes. Their text reads back, too.
 SCHEDULED: dict[str, Op] = {}
+#: Modules with cards that few programs need: imported when a name is met that no card has yet.
+_LATER: list[str] = []
+
+
+def use_later_cards(*modules: str) -> None:
+    """Look for unknown cards in these modules, too."""
+    _LATER.extend(modules)
+
+
+def card(name: str) -> Op | None:
+    """The card of an op, by name."""
+    if name not in OPS and name not in SCHEDULED:
+        for module in _LATER:
+            importlib.import_module(module)
+    return OPS.get(name) or SCHEDULED.get(name)
 
 
 @dataclass(eq=False, slots=True)

@@ -12,7 +12,7 @@ from weft.base.lazy import Lazy
 from weft.base.source import SourceLocation
 from weft.ir.attribute_parse import AttributeParser, unquoted
 from weft.ir.graph import Graph, Node, Stage, Value
-from weft.ir.op import OPS, SCHEDULED, Op
+from weft.ir.op import OPS, Op, card
 from weft.ir.scan import QUOTED, Scanner
 from weft.ir.types import TensorType, Type
 
@@ -144,7 +144,7 @@ class GraphParser:
             name = scan.text
         else:
             scan.fail("expected a call, as in %1: f32[2] = add %x, %y; or return")
-        op = OPS.get(name) or SCHEDULED.get(name)
+        op = card(name)
         if op is None:
             near = difflib.get_close_matches(name, OPS, 3)
             hint = f"did you mean {' or '.join(near)}?" if near else "ops of your own: custom_op"

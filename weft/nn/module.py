@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from weft.base.device import Device, as_device
 from weft.base.dtypes import DTYPES, DType, as_dtype, bfloat16, float16, float32, float64
 from weft.base.errors import DTypeError
+from weft.base.notebook import html_of
 from weft.core.bind import rebind
 from weft.core.grad_mode import no_grad
 from weft.core.structure import changed
@@ -226,6 +227,10 @@ class Module(Members):
             return f"{self._get_name()}({_indented(extra)})"
         lines = [*([_indented(extra)] if extra else []), *children]
         return "\n  ".join([f"{self._get_name()}(", *lines]) + "\n)"
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows."""
+        return html_of(self)
 
 
 def _indented(text: str) -> str:

@@ -20,13 +20,16 @@ from weft.ops import (  # noqa: F401  (they make the cards)
     index_cards,
     lists,
     matmul,
+    neural,
     pool_cards,
+    recurrent,
     reduce,
     select,
     shape,
     sizes,
     stacks,
     transcendental,
+    update_rules,
 )
 
 ADD = OPS["add"]
