@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from control_flow_rows import HOLDER, ROWS
+from sized_calls import chosen
 
 import weft
 
@@ -17,7 +18,7 @@ ENDLESS = ("while", "tensor loop", "loop state", "augmented", "random numbers")
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
-    return weft.compile(function, backend="interpret", **{"dynamic": "auto", **options})
+    return weft.compile(function, **{"backend": "interpret", "dynamic": "auto", **options})
 
 
 def run(call: Callable[..., Any], values: list[float]) -> Any:
@@ -38,14 +39,25 @@ def run(call: Callable[..., Any], values: list[float]) -> Any:
     return [part.detach().numpy() for part in (y, g, second)]
 
 
-@pytest.mark.parametrize("dynamic", ["auto", True])
-@pytest.mark.parametrize("mode", ["trace", "source"])
-@pytest.mark.parametrize("name", ROWS)
-def test_control_flow(name: str, mode: str, dynamic: Any) -> None:
+def _control_flow() -> list[Any]:
+    """All rows in all modes, and a sample of them in machine code."""
+    found = []
+    for name in ROWS:
+        for mode in ("trace", "source"):
+            for dynamic in ("auto", True):
+                for backend in ("interpret", "native"):
+                    if backend == "interpret" or chosen(12, name, mode, dynamic):
+                        own = f"{name}-{mode}-{dynamic}-{backend}"
+                        found.append(pytest.param(name, mode, dynamic, backend, id=own))
+    return found
+
+
+@pytest.mark.parametrize(("name", "mode", "dynamic", "backend"), _control_flow())
+def test_control_flow(name: str, mode: str, dynamic: Any, backend: str) -> None:
     function, inputs = ROWS[name]
     if "random numbers" in name:
         pytest.skip("it adds two elements to its argument")
-    captured = compiled(function, capture=mode, dynamic=dynamic)
+    captured = compiled(function, capture=mode, dynamic=dynamic, backend=backend)
     first = inputs[0]
     for size in (2, *SIZES, 2):
         if size == 0 and any(word in name for word in ENDLESS):
@@ -56,7 +68,9 @@ def test_control_flow(name: str, mode: str, dynamic: Any) -> None:
             assert got is want
             continue
         for a, b in zip(got, want, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+            np.testing.assert_allclose(
+                a, b, rtol=1e-12 if backend == "interpret" else 1e-9, atol=1e-12
+            )
 
 
 # --- what is asked ----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from programs import PROGRAMS, THEMES
 from programs.compare import Outcome, difference
 from programs.modes import MODES, allowed
 from programs.table import Call, Program
+from sized_calls import ALL, chosen, resized
 
 import weft
 from weft import Tensor, nn
@@ -159,6 +160,64 @@ def test_captured(program: Program, mode: str) -> None:
         got = run(program, captured, given, program.second_order)
         found = difference(want, got, **allowed(mode), near=program.near)
         assert not found, f"call {i}: {found}"
+
+
+# --- other sizes ----------------------------------------------------------------------------------
+
+#: Programs that go on for ever with no elements, and why others refuse some sizes.
+ENDLESS = {"list as state", "power iteration", "dropout until dense"}
+ONE_TYPE = {
+    "armijo",
+    "drawn on one path",
+}  # both sides of an `if` have one type, whose sizes differ
+
+
+def _tensors(given: Call) -> list[Any]:
+    return [x for x in weft.tree_leaves((given.args, given.kwargs)) if isinstance(x, Tensor)]
+
+
+def _sized() -> list[Any]:
+    """Each program with each size of its arguments, once interpreted and once in machine code."""
+    found = []
+    for program in PROGRAMS:
+        if "source" not in program.supports:
+            continue
+        for old in sorted({n for x in _tensors(program.calls()[0]) for n in x.shape if n > 1}):
+            for one_in, backend in ((4, "interpret"), (36, "native")):
+                if chosen(one_in, program.name, old, backend):
+                    name = f"{program.name}-{old}-{backend}"
+                    found.append(pytest.param(program, old, backend, id=name))
+    return found
+
+
+@pytest.mark.parametrize(("program", "old", "backend"), _sized())
+def test_other_sizes(program: Program, old: int, backend: str) -> None:
+    """The compiled program, recorded once for the row's sizes, is eager at other sizes, too."""
+    eager, own = program.make(), program.make()
+    captured = Captured("source", own)
+    captured.call = weft.compile(own, capture="source", backend=backend)
+    run(program, captured, program.calls()[0])
+    run(program, eager, program.calls()[0])
+    near = max(program.near, 1e-9 if backend == "interpret" else 1e-6)
+    for new in (7, 0, 1, 2, 12) if ALL else (7, 0, 1):
+        if new == old or (new == 0 and program.name in ENDLESS):
+            continue
+
+        def put(x: Any, new: int = new) -> Any:
+            if not isinstance(x, Tensor):
+                return x
+            return weft.asarray(resized(x.numpy(), old, new), dtype=x.dtype)
+
+        first = program.calls()[0]
+        args, kwargs = weft.tree_map(put, (first.args, first.kwargs))
+        with np.errstate(all="ignore"):
+            want = run(program, eager, Call(*args, **kwargs), program.second_order)
+            got = run(program, captured, Call(*args, **kwargs), program.second_order)
+        if want.error is not None or (got.error is not None and program.name in ONE_TYPE):
+            assert got.error is not None
+            continue
+        found = difference(want, got, loose=True, near=near, gradients_near=max(near, 1e-8))
+        assert not found, f"{old} -> {new}: {found}"
 
 
 # --- the suite ------------------------------------------------------------------------------------

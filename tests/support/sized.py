@@ -66,6 +66,9 @@ LOOPS = {
     "columns of T": SizedCase(lambda x: (x * 2).sum(axis=0), [("B", "T")]),
     "rows": SizedCase(lambda x: x.sum(axis=1), [("B", 8)]),
     "long rows": SizedCase(lambda x: x.sum(axis=1), [("B", 100)]),
+    "rows that are never whole vectors": SizedCase(
+        lambda x: weft.exp(weft.ones((3, 16 * x.shape[0] + 1)) * weft.tanh(x.sum())), [("B",)]
+    ),
     "rows of T": SizedCase(lambda x: x.sum(axis=1), [("B", "T")]),
     "inner rows": SizedCase(lambda x: x.sum(axis=1), [("B", "T", 5)]),
     "both ends": SizedCase(lambda x: x.sum(axis=(0, 2)), [("B", "T", 5)]),

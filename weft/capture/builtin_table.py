@@ -117,7 +117,7 @@ BUILTINS: dict[Any, Builtin] = {
     **_rows(as_it_is, callable, issubclass, object, super, property, staticmethod, classmethod),
     **_rows(as_it_is, functools.partial, functools.wraps, functools.update_wrapper),
     **_rows(as_it_is, functools.lru_cache, functools.cache, itertools.repeat, itertools.count),
-    **_rows(as_it_is, operator.itemgetter, operator.attrgetter),
+    **_rows(as_it_is, operator.itemgetter, operator.attrgetter, slice),
     # numbers
     **{
         function: Builtin(graph=call, always=True) for function, call in result_numbers.MATH.items()

@@ -6,7 +6,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.asked_sizes import number_of
+from weft.base.asked_sizes import active, is_less, number_of
+from weft.base.dim_algebra import dim_max, dim_min
+from weft.base.dims import ceil_div, has_dims
 from weft.base.errors import ShapeError
 from weft.base.shapes import normalize_axis, size_of
 from weft.core.operands import common
@@ -34,18 +36,24 @@ __all__ = [
 ]
 
 
-def _length(x: Tensor, axis: int, op: str) -> tuple[int, int]:
-    """The axis counted from the front, and its size, which says how many parts there are."""
-    at = normalize_axis(axis, x.ndim, op)
-    found = number_of(x.shape[at])
-    if found is None:
+def _lengths(x: Tensor, at: int, size: int, op: str) -> list[int]:
+    """The lengths of parts of `size` along an axis, of which the last may be shorter.
+
+    If the axis is symbolic, how many parts there are is asked.
+    """
+    length = x.shape[at]
+    if has_dims((length, size)) and active() is None:
         raise ShapeError(
-            f"axis {axis} has size {x.shape[at]}, so it is not known how many parts there are",
+            f"axis {at} has size {length}, so it is not known how many parts there are",
             op=op,
             operands=[x.type],
             hint="give the axis a fixed size, or cut with slices: x[:n]",
         )
-    return at, found
+    found, start = [], 0
+    while start + size < length:
+        found.append(size)
+        start += size
+    return [*found, length - start]
 
 
 def _parts(x: Tensor, at: int, sizes: Sequence[int]) -> tuple[Tensor, ...]:
@@ -65,17 +73,17 @@ def split(
     (tensor([0]), tensor([1, 2, 3, 4]))
     """
     size: Any = split_size_or_sections
-    at, length = _length(x, axis, "split")
+    at = normalize_axis(axis, x.ndim, "split")
     if isinstance(size, (tuple, list)):
-        if sum(size) != length or min(size, default=0) < 0:
+        length = x.shape[at]
+        if sum(size) != length or any(is_less(part, 0) for part in size):
             raise ShapeError(
                 f"the sizes {tuple(size)} do not add up to {length}", op="split", operands=[x.type]
             )
         return _parts(x, at, size)
     if size < 1:
         raise ShapeError(f"the size of a part must be positive, not {size}", op="split")
-    starts = range(0, length, size) or range(1)
-    return _parts(x, at, [min(size, length - start) for start in starts])
+    return _parts(x, at, _lengths(x, at, size, "split"))
 
 
 @public("chunk")
@@ -85,10 +93,11 @@ def chunk(x: Tensor, /, chunks: int, *, axis: int = 0) -> tuple[Tensor, ...]:
     >>> [part.shape for part in weft.zeros(7).chunk(3)]
     [(3,), (3,), (1,)]
     """
-    at, length = _length(x, axis, "chunk")
+    at = normalize_axis(axis, x.ndim, "chunk")
     if chunks < 1:
         raise ShapeError(f"the number of parts must be positive, not {chunks}", op="chunk")
-    return split(x, max(-(-length // chunks), 1), axis=at)
+    size = dim_max(ceil_div(x.shape[at], chunks), 1)
+    return _parts(x, at, _lengths(x, at, size, "chunk"))
 
 
 @public("tensor_split")
@@ -102,16 +111,24 @@ def tensor_split(
     >>> weft.arange(5).tensor_split([1, 3])
     (tensor([0]), tensor([1, 2]), tensor([3, 4]))
     """
-    at, length = _length(x, axis, "tensor_split")
+    at = normalize_axis(axis, x.ndim, "tensor_split")
+    length = x.shape[at]
     if isinstance(indices_or_sections, (tuple, list)):
-        cuts = [0, *(slice(i).indices(length)[1] for i in indices_or_sections), length]
-        starts = itertools.pairwise(cuts)
-        return tuple(narrow(x, at, start, max(end - start, 0)) for start, end in starts)
+        cuts = [0, *(_cut(i, length) for i in indices_or_sections), length]
+        return tuple(_between(x, at, start, end) for start, end in itertools.pairwise(cuts))
     sections: Any = indices_or_sections
     if sections < 1:
         raise ShapeError(f"the number of parts must be positive, not {sections}", op="tensor_split")
-    small, larger = divmod(length, sections)
-    return _parts(x, at, [small + (i < larger) for i in range(sections)])
+    return _parts(x, at, [ceil_div(length - i, sections) for i in range(sections)])
+
+
+def _cut(index: int, length: int) -> int:
+    """Where a slice up to `index` ends."""
+    return dim_max(length + index, 0) if index < 0 else dim_min(index, length)
+
+
+def _between(x: Tensor, at: int, start: int, end: int) -> Tensor:
+    return x[(*(slice(None),) * at, slice(start, end))]
 
 
 @public()
@@ -214,7 +231,13 @@ def combinations(x: Tensor, /, r: int = 2, with_replacement: bool = False) -> Te
     """
     if x.ndim != 1:
         raise ShapeError("elements of a vector are chosen", op="combinations", operands=[x.type])
-    _, length = _length(x, 0, "combinations")
+    length = number_of(x.shape[0])
+    if length is None:
+        raise ShapeError(
+            f"of {x.shape[0]} elements it is not known how many choices there are",
+            op="combinations",
+            operands=[x.type],
+        )
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(length), r))
     if not places:

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import dim_min, known_less
-from weft.base.dims import ceil_div, has_dims
+from weft.base.dims import ceil_div, has_dims, is_zero
 from weft.base.dtypes import NARROW_FLOATS, default_float, float32
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, size_of
@@ -26,7 +26,7 @@ from weft.ops.creation import arange, asarray
 from weft.ops.elementwise import maximum, minimum
 from weft.ops.index import take
 from weft.ops.select import where
-from weft.ops.shape import expand_dims
+from weft.ops.shape import expand_dims, reshape
 from weft.ops.windows import Padding, extent, per_axis, too_large
 
 Sizes = int | Sequence[int]
@@ -261,9 +261,10 @@ def _even_windows(x: Tensor, outputs: Shape) -> tuple[Tensor, dict[str, Any], li
     """x with its axes rearranged so that the windows have equal lengths and do not overlap.
 
     With m windows on n elements, window o extends from floor(o n / m) to ceil((o + 1) n / m). If
-    lengths differ, the last element of a shorter window is repeated. Also returns the attributes
-    of the pooling, the elements that were taken along each axis (None: all in order), and the true
-    lengths (None: not known, but equal).
+    lengths differ, the last element of a shorter window is repeated; of a symbolic size, windows
+    have room for the longest that there may be. Also returns the attributes of the pooling, the
+    elements that were taken along each axis (None: all in order), and the true lengths (None: not
+    known, but equal).
     """
     taken: list[Any] = []
     lengths: list[Any] = []
@@ -271,28 +272,28 @@ def _even_windows(x: Tensor, outputs: Shape) -> tuple[Tensor, dict[str, Any], li
     for number, windows in enumerate(outputs):
         axis = x.ndim - len(outputs) + number
         size = x.shape[axis]
-        if has_dims((size, windows)):
-            if size % windows != 0:
-                raise ShapeError(
-                    f"it is not known how long {windows} windows in an axis of size {size} are",
-                    hint=f"use 1 window, or give the axis a size that {windows} divides",
-                )
+        symbolic = has_dims((size, windows))
+        if symbolic and is_zero(size % windows):  # 1 window, or as many as there are elements
             kernel.append(size // windows)
             lengths.append(None)
             taken.append(None)
             continue
-        order = np.arange(windows)
+        order: Any = arange(windows, device=x.device) if symbolic else np.arange(windows)
         starts = order * size // windows
         ends = -(-(order + 1) * size // windows)
-        longest = int((ends - starts).max())
+        longest = size // windows + 2 if symbolic else int((ends - starts).max())
         kernel.append(longest)
         lengths.append(ends - starts)
-        if size == windows * longest:
+        if not symbolic and size == windows * longest:
             taken.append(None)
             continue
-        elements = np.minimum(starts[:, None] + np.arange(longest), ends[:, None] - 1)
-        taken.append(elements.reshape(-1))
-        x = take(x, asarray(taken[-1], device=x.device), axis=axis)
+        if symbolic:
+            places = starts[:, None] + arange(longest, device=x.device)
+            taken.append(reshape(minimum(places, ends[:, None] - 1), (-1,)))
+        else:
+            places = np.minimum(starts[:, None] + np.arange(longest), ends[:, None] - 1)
+            taken.append(asarray(places.reshape(-1), device=x.device))
+        x = take(x, taken[-1], axis=axis)
     attrs = {
         "kernel": tuple(kernel),
         "stride": tuple(kernel),
@@ -336,7 +337,7 @@ def _numbered(at: Tensor, sizes: Shape, wanted: Shape, taken: Sequence[Any]) -> 
         place = at % size
         at = at // size
         if elements is not None:
-            place = take(asarray(elements, device=at.device), place, axis=0)
+            place = take(elements, place, axis=0)
         result = result + place * weight
         weight *= true
     numbers: Tensor = result
@@ -357,18 +358,17 @@ def adaptive_avg_pool(x: Tensor, output_size: Any, *, axes: int | None = None) -
     even, attrs, taken, lengths = _even_windows(x, outputs)
     divisor: Any = size_of(attrs["kernel"])
     if any(elements is not None for elements in taken):
-        counts: Any = 1
-        own: Any = True
-        unknown = 1
-        for length, longest in zip(lengths, attrs["kernel"], strict=True):
-            if length is None:  # all windows along this axis have one length
-                unknown = longest * unknown
-                length, inside = np.ones(1, np.int64), np.ones(1, np.bool_)
-            else:
-                inside = (np.arange(longest) < length[:, None]).reshape(-1)
-            counts = np.multiply.outer(counts, length)
-            own = np.logical_and.outer(own, inside)
-        if not own.all():
-            divisor = counts if unknown.__class__ is int else asarray(counts) * unknown
-            even = where(asarray(own, device=x.device), even, 0)
+        divisor, own = 1, None
+        for number, (length, longest) in enumerate(zip(lengths, attrs["kernel"], strict=True)):
+            if length is None or (isinstance(length, np.ndarray) and (length == longest).all()):
+                divisor = divisor * longest  # all windows along this axis have one length
+                continue
+            behind = (1,) * (len(lengths) - 1 - number)
+            count = asarray(length, device=x.device)
+            inside = arange(longest, device=x.device) < count[:, None]
+            inside = reshape(inside, (-1, *behind))
+            own = inside if own is None else own & inside
+            divisor = reshape(count, (-1, *behind)) * divisor
+        if own is not None:
+            even = where(own, even, 0)
     return _mean(even, divisor, attrs)

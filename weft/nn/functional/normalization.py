@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from weft.base.asked_sizes import same_size
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import NARROW_FLOATS, float32, float_info
 from weft.base.errors import ShapeError
@@ -174,7 +173,7 @@ def batch_norm(
             )
         axis = (0, *range(2, input.ndim))
         out, average, variance = _standardized(input, axis, eps)
-        if not same_size(count, 0) and running_mean is not None:
+        if count != 0 and running_mean is not None:
             with no_grad():
                 n: Any = count
                 share: Any = momentum

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from weft.base.asked_sizes import is_less
+from weft.base.dtypes import float32, float64, int64
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import Shape
+from weft.core.operands import constant
 from weft.core.tensor import Tensor, type_of
 from weft.ops import pool
-from weft.ops.creation import asarray
+from weft.ops.creation import arange
+from weft.ops.elementwise import abs, floor, maximum, minimum
 from weft.ops.index import take
+from weft.ops.select import where
 from weft.ops.shape import permute_dims, reshape
 
 __all__ = [
@@ -26,76 +30,88 @@ __all__ = [
     "upsample_nearest",
 ]
 
-Array = np.ndarray[Any, Any]
 #: Modes that weigh several elements: how many axes they take, and the reach of their kernel.
 _WEIGHTED = {"linear": (1, 1), "bilinear": (2, 1), "trilinear": (3, 1), "bicubic": (2, 2)}
 _MODES = ("nearest", "nearest-exact", *_WEIGHTED, "area")
+#: Of each new element the numbers of the old ones that it is made of, with their weights.
+Taps = list[tuple[Tensor, Tensor]]
 
 
-def cubic(distance: Array, a: float) -> Array:
+def _cubic(distance: Tensor, a: float) -> Tensor:
     """Keys' kernel of cubic convolution, for distances from 0 to 2."""
-    d = np.abs(distance)
+    d = abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((d - 5) * d + 8) * d * a - 4 * a
-    return np.where(d < 1, near, np.where(d < 2, far, 0.0))
+    return where(d < 1, near, where(d < 2, far, 0.0))
 
 
-def _nearest(old: int, new: int, scale: float | None, exact: bool) -> Array:
+def _ratio(a: int, b: int, device: Any) -> Tensor:
+    """a / b; sizes may be symbolic."""
+    return constant(a, float64, device) / constant(b, float64, device)
+
+
+def _nearest(old: int, new: int, scale: float | None, exact: bool, device: Any) -> Tensor:
     """The number of the element that each new one is a copy of, in float32 as in PyTorch."""
-    ratio = np.float32(old / new if scale is None else 1 / scale)
-    points = np.arange(new)
-    at = (points + 0.5 if exact else points).astype(np.float32) * ratio
-    numbers: Array = np.minimum(np.floor(at).astype(np.int64), old - 1)
-    return numbers
+    ratio = _ratio(old, new, device) if scale is None else constant(1 / scale, float64, device)
+    points = arange(new, dtype=float64, device=device) + (0.5 if exact else 0.0)
+    at = points.astype(float32) * ratio.astype(float32)
+    return minimum(floor(at).astype(int64), old - 1)
 
 
 def _weighted(
-    old: int, new: int, scale: float | None, mode: str, align_corners: bool
-) -> tuple[Array, Array]:
-    """For each new element the numbers of the old ones that it is made of, and their weights."""
-    points = np.arange(new, dtype=np.float64)
-    ratio = old / new if scale is None else 1 / scale
+    old: int, new: int, scale: float | None, mode: str, align_corners: bool, device: Any
+) -> Taps:
+    points = arange(new, dtype=float64, device=device)
     if align_corners:
-        at = points * ((old - 1) / (new - 1)) if new > 1 else points * 0
+        at = points * _ratio(old - 1, new - 1, device) if new > 1 else points * 0
     else:
-        at = (points + 0.5) * ratio - 0.5
+        at = (points + 0.5) * (_ratio(old, new, device) if scale is None else 1 / scale) - 0.5
     reach = _WEIGHTED[mode][1]
     if reach == 1:
-        at = np.maximum(at, 0)
-    low = np.floor(at)
-    taps = np.arange(1 - reach, reach + 1)
-    distance = (at - low)[:, None] - taps
-    weights = 1 - np.abs(distance) if reach == 1 else cubic(distance, -0.75)
-    return np.clip(low[:, None] + taps, 0, old - 1).astype(np.int64), weights
+        at = maximum(at, 0)
+    low = floor(at)
+    taps = []
+    for tap in range(1 - reach, reach + 1):
+        distance = at - low - tap
+        weight = 1 - abs(distance) if reach == 1 else _cubic(distance, -0.75)
+        taps.append((minimum(maximum(low + tap, 0), old - 1).astype(int64), weight))
+    return taps
 
 
 def _smoothed(
-    old: int, new: int, scale: float | None, mode: str, align_corners: bool
-) -> tuple[Array, Array]:
-    """The same, with a kernel that widens as the image shrinks: it covers each old element."""
+    old: int, new: int, scale: float | None, mode: str, align_corners: bool, device: Any
+) -> Taps:
+    """The same, with a kernel that widens as the image shrinks: it covers each old element.
+
+    How many elements that are depends on the sizes, so they must be known.
+    """
+    old, new = operator.index(old), operator.index(new)
     ratio = old / new if scale is None else 1 / scale
     if align_corners:
         ratio = (old - 1) / (new - 1) if new > 1 else 0.0
     reach = _WEIGHTED[mode][1]
     wide = max(ratio, 1.0)
-    centre = ratio * (np.arange(new) + 0.5)
-    first = np.maximum((centre - reach * wide + 0.5).astype(np.int64), 0)
-    last = np.minimum((centre + reach * wide + 0.5).astype(np.int64), old)
-    numbers = first[:, None] + np.arange(max(int((last - first).max(initial=1)), 1))
-    distance = (numbers - centre[:, None] + 0.5) / wide
-    kernel = np.maximum(1 - np.abs(distance), 0) if reach == 1 else cubic(distance, -0.5)
-    weights = np.where(numbers < last[:, None], kernel, 0)
-    return np.minimum(numbers, old - 1), weights / weights.sum(axis=1, keepdims=True)
+    centre = ratio * (arange(new, dtype=float64, device=device) + 0.5)
+    first = maximum((centre - reach * wide + 0.5).astype(int64), 0)
+    last = minimum((centre + reach * wide + 0.5).astype(int64), old)
+    found = []
+    for tap in range(math.ceil(2 * reach * wide)):
+        number = first + tap
+        distance = (number - centre + 0.5) / wide
+        kernel = maximum(1 - abs(distance), 0) if reach == 1 else _cubic(distance, -0.5)
+        found.append((minimum(number, old - 1), where(number < last, kernel, 0)))
+    total: Any = found[0][1]
+    for _, weight in found[1:]:
+        total = total + weight
+    return [(number, weight / total) for number, weight in found]
 
 
-def _resized(x: Tensor, axis: int, numbers: Array, weights: Array) -> Tensor:
+def _resized(x: Tensor, axis: int, taps: Taps) -> Tensor:
     """Sums of elements of one axis, each with its weight."""
     behind = (1,) * (x.ndim - axis - 1)
     out: Any = None
-    for number, weight in zip(numbers.T, weights.T, strict=True):
-        share = asarray(weight.astype(x.dtype.numpy), device=x.device)
-        part = take(x, asarray(number.copy(), device=x.device), axis=axis)
-        part = part * reshape(share, (-1, *behind))
+    for number, weight in taps:
+        part = take(x, number, axis=axis) * reshape(weight.astype(x.dtype), (-1, *behind))
         out = part if out is None else out + part
     return out  # type: ignore[no-any-return]  # there is at least one weight
 
@@ -133,11 +149,11 @@ def interpolate(
         if mode in _WEIGHTED:
             if before != after or scale is not None:
                 find = _smoothed if antialias else _weighted
-                taps = find(before, after, scale, mode, bool(align_corners))
-                out = _resized(out, i + 2, *taps)
+                taps = find(before, after, scale, mode, bool(align_corners), out.device)
+                out = _resized(out, i + 2, taps)
         else:
-            numbers = _nearest(before, after, scale, mode == "nearest-exact")
-            out = take(out, asarray(numbers, device=out.device), axis=i + 2)
+            numbers = _nearest(before, after, scale, mode == "nearest-exact", out.device)
+            out = take(out, numbers, axis=i + 2)
     return out
 
 
@@ -180,11 +196,17 @@ def _new_sizes(
         if len(given) != spatial:
             raise ShapeError(f"{len(given)} factors for {spatial} axes", op="interpolate")
         factors = [float(factor) for factor in given]
-        new = [math.floor(n * factor) for n, factor in zip(old, factors, strict=True)]
+        new = [_scaled(n, factor) for n, factor in zip(old, factors, strict=True)]
         scales = [None if recompute else factor for factor in factors]
-    if any(n < 1 for n in (*old, *new)):
+    if any(is_less(n, 1) for n in (*old, *new)):
         raise ShapeError(f"sizes {tuple(old)} cannot become {tuple(new)}", op="interpolate")
     return new, scales
+
+
+def _scaled(size: int, factor: float) -> int:
+    """floor(size * factor); by whole numbers where these are exact: then the size may be any."""
+    above, below = factor.as_integer_ratio()
+    return size * above // below if above < 1 << 20 else math.floor(size * factor)
 
 
 def upsample(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import RangeError, ShapeError
@@ -13,12 +12,12 @@ from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
 from weft.core.operands import cast
 from weft.core.tensor import Tensor, type_of
-from weft.ops.creation import arange, asarray
+from weft.ops.creation import arange, linspace, meshgrid, ones, zeros
 from weft.ops.elementwise import abs, floor, round
 from weft.ops.embedding import embedding
 from weft.ops.matmul import matmul
 from weft.ops.select import where
-from weft.ops.shape import moveaxis, reshape, swapaxes
+from weft.ops.shape import moveaxis, reshape, stack, swapaxes
 
 __all__ = ["affine_grid", "grid_sample"]
 
@@ -142,7 +141,7 @@ def grid_sample(
         weights = [_cubic_weights(share) for share in shares]
         taps = [-1.0, 0.0, 1.0, 2.0]
     out: Any = None
-    for choice in np.ndindex(*(len(taps),) * axes):
+    for choice in itertools.product(range(len(taps)), repeat=axes):
         near = [least + taps[k] for least, k in zip(low, choice, strict=True)]
         if mode == "bicubic":
             sized = zip(near, image.sizes, strict=True)
@@ -175,11 +174,12 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
             operands=[type_of(theta)],
             hint="theta has shape (batch, 2, 3) for images, (batch, 3, 4) for volumes",
         )
+    as_wide: Any = {"dtype": dtypes.float64, "device": theta.device}
     lines = []
     for n in sizes:
-        line = np.linspace(-1.0, 1.0, n) if n > 1 else np.zeros(n)
+        line = linspace(-1.0, 1.0, n, **as_wide) if n > 1 else zeros(n, **as_wide)
         lines.append(line if align_corners else line * (n - 1) / n)
-    points = np.meshgrid(*lines, indexing="ij")
-    base = np.stack([*reversed(points), np.ones(sizes)], axis=-1).reshape(-1, axes + 1)
-    own = asarray(base.astype(theta.dtype.numpy), device=theta.device)
-    return reshape(matmul(own, swapaxes(theta, 1, 2)), (size[0], *sizes, axes))
+    points = meshgrid(*lines, indexing="ij")
+    base = reshape(stack([*reversed(points), ones(sizes, **as_wide)], axis=-1), (-1, axes + 1))
+    grid = matmul(cast(base, theta.dtype), swapaxes(theta, 1, 2))
+    return reshape(grid, (size[0], *sizes, axes))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
+from weft.base.asked_sizes import is_less
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.bind import bind
@@ -15,7 +14,7 @@ from weft.nn.functional.checks import below
 from weft.nn.functional.padding import pad
 from weft.ops import pool
 from weft.ops.activations import relu
-from weft.ops.creation import arange, asarray, zeros
+from weft.ops.creation import arange, zeros
 from weft.ops.elementwise import abs, pow, sign
 from weft.ops.embedding import row_sums
 from weft.ops.index import take
@@ -41,24 +40,28 @@ Function = Callable[..., Any]
 class _Blocks:
     """Where the blocks of a sliding window lie on two padded axes."""
 
-    def __init__(self, op: str, sizes: Shape, kernel: Any, dilation: Any, padding: Any, step: Any):
+    def __init__(
+        self, x: Tensor, op: str, sizes: Shape, kernel: Any, dilation: Any, padding: Any, step: Any
+    ):
+        device = x.device
         self.kernel = per_axis(kernel, 2, "kernel_size", op, least=1)
         dilations = per_axis(dilation, 2, "dilation", op, least=1)
         self.padding = per_axis(padding, 2, "padding", op, least=0)
         strides = per_axis(step, 2, "stride", op, least=1)
         self.sizes = [n + 2 * p for n, p in zip(sizes, self.padding, strict=True)]
         self.counts: list[int] = []
-        self.rows: list[Any] = []  # (taps, blocks): the place of each tap of each block
+        self.rows: list[Tensor] = []  # (taps, blocks): the place of each tap of each block
         for size, k, d, s in zip(self.sizes, self.kernel, dilations, strides, strict=True):
             count = (size - d * (k - 1) - 1) // s + 1
-            if count < 1:
+            if is_less(count, 1):
                 raise ShapeError(
                     f"blocks of {self.kernel} with dilation {dilations} do not fit into sizes "
                     f"{tuple(sizes)} with padding {self.padding}",
                     op=op,
                 )
             self.counts.append(count)
-            self.rows.append(np.arange(k)[:, None] * d + np.arange(count) * s)
+            taps = arange(k, device=device)[:, None] * d
+            self.rows.append(taps + arange(count, device=device) * s)
 
 
 def unfold(
@@ -82,12 +85,12 @@ def unfold(
             operands=[type_of(input)],
         )
     x = expand_dims(input, 0) if input.ndim == 3 else input
-    blocks = _Blocks("unfold", x.shape[2:], kernel_size, dilation, padding, stride)
+    blocks = _Blocks(x, "unfold", x.shape[2:], kernel_size, dilation, padding, stride)
     high, wide = blocks.padding
     if high or wide:
         x = pad(x, (wide, wide, high, high))
     for axis, rows in zip((2, 3), blocks.rows, strict=True):
-        x = take(x, asarray(rows.reshape(-1), device=x.device), axis=axis)
+        x = take(x, reshape(rows, (-1,)), axis=axis)
     batch, channels = x.shape[:2]
     (kh, kw), (oh, ow) = blocks.kernel, blocks.counts
     x = permute_dims(reshape(x, (batch, channels, kh, oh, kw, ow)), (0, 1, 2, 4, 3, 5))
@@ -113,7 +116,7 @@ def fold(
         )
     x = expand_dims(input, 0) if input.ndim == 2 else input
     sizes = per_axis(output_size, 2, "output_size", "fold", least=1)
-    blocks = _Blocks("fold", sizes, kernel_size, dilation, padding, stride)
+    blocks = _Blocks(x, "fold", sizes, kernel_size, dilation, padding, stride)
     (kh, kw), (oh, ow) = blocks.kernel, blocks.counts
     batch = x.shape[0]
     if x.shape[1] % (kh * kw) or x.shape[2] != oh * ow:
@@ -127,9 +130,7 @@ def fold(
     high, wide = blocks.sizes
     places = blocks.rows[0][:, None, :, None] * wide + blocks.rows[1][None, :, None, :]
     apart = permute_dims(reshape(x, (batch * channels, kh, kw, oh, ow)), (1, 2, 3, 4, 0))
-    sums = bind(
-        row_sums, apart, asarray(places, device=x.device), rows=high * wide, padding_idx=None
-    )
+    sums = bind(row_sums, apart, places, rows=high * wide, padding_idx=None)
     out = reshape(permute_dims(sums, (1, 0)), (batch, channels, high, wide))
     top, left = blocks.padding
     out = out[:, :, top : high - top, left : wide - left]
