@@ -121,6 +121,7 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.activations import activations as activations
     from weft.inspect.watch.nan import detect_nan as detect_nan
+    from weft.interop.library.build import build_library as build_library
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
@@ -135,6 +136,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "Session": "weft.session",
             "activations": "weft.inspect.watch.activations",
             "amp": "weft.amp",
+            "build_library": "weft.interop.library.build",
             "compare": "weft.inspect.compare.compare",
             "cuda": "weft.cuda",
             "data": "weft.data",

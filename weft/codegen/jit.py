@@ -27,6 +27,7 @@ __all__ = [
     "at_once",
     "build",
     "emit",
+    "library_object",
     "link",
     "object_code",
     "object_codes",
@@ -117,6 +118,20 @@ def object_codes(
         todo = [_emitter(part, target, at, level) for at, (part, level) in enumerate(flat)]
         made = iter(at_once(todo))
     return [list(itertools.islice(made, len(group))) for group in parts]
+
+
+def library_object(text: str, target: Machine) -> bytes:
+    """The object file of a module for a library: position-independent code for any machine."""
+    with _lock, short_code_generation(target.triple):
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        llvm.initialize_native_asmparser()
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=GOOD, reloc="pic", codemodel="default"
+        )
+        head = f'target datalayout = "{machine.target_data}"\ntarget triple = "{target.triple}"\n'
+        with passed(head + text, machine) as module:
+            return emit(machine, module)
 
 
 def link(code: Sequence[bytes], exports: Sequence[str], target: Machine | None = None) -> Library:

@@ -43,6 +43,7 @@ class Machine:
     cpu, features   as LLVM spells them
     vector_bytes    the width of its vectors
     ghz             the clock rate that estimates of time assume
+    pointer_bytes   the size of an address
     """
 
     triple: str
@@ -51,6 +52,7 @@ class Machine:
     vector_bytes: int
     caches: Caches = field(default_factory=Caches)
     ghz: float = 3.0
+    pointer_bytes: int = 8
 
     def lanes(self, itemsize: int) -> int:
         """How many elements of a size fit in one vector."""

@@ -16,6 +16,7 @@ types. Indices and pointers know theirs, see `weft.codegen.index`. Loop-carried 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ __all__ = ["Function", "Module", "Variable"]
 #: have stacks of 64 KiB. Those below `SMALL` mostly become registers.
 STACK, SMALL = 4096, 256
 _LINE = 64
+_MENTIONED = re.compile(r"@([\w.$-]+)")
 #: First parameters of functions that find the sizes of the run: kernels, graphs, pops of stacks.
 _KNOW_SIZES = ("ptr %args,", "ptr %table, ptr %arena, ptr %run", "ptr %run, ptr %stack,")
 
@@ -50,6 +52,11 @@ class Variable:
     @property
     def bytes(self) -> int:
         return size_of(self.kind) * self.count
+
+
+def _lines_of(var: Variable) -> int:
+    """The bytes of a variable, in whole cache lines."""
+    return -(-var.bytes // _LINE) * _LINE
 
 
 def _on_stack(var: Variable) -> str:
@@ -186,9 +193,7 @@ class Function:
         """The text of a function with these variables and instructions. Large variables are
         allocated at its start, and freed wherever it returns."""
         body = [*self._loaded_sizes(), *body]
-        large = [var for var in variables if var.bytes >= SMALL]
-        if sum(var.bytes for var in large) <= self.module.stack:
-            large = []
+        large = self._large(variables)
         # LLVM promotes only variables of the first block to registers.
         stack = [_on_stack(var) for var in variables if var not in large]
         if not large:
@@ -196,22 +201,36 @@ class Function:
         lines = [f"{head} {{", "room.begin:", *stack, *self._take(large), "entry:"]
         for line in body:
             if line.startswith("  ret "):
-                lines.append("  call void @free(ptr %room)")
+                lines.append(f"  call void @{self.module.deallocate}(ptr %room)")
             lines.append(line)
         return "\n".join([*lines, "room.none:", f"  ret i32 {Status.NO_ROOM}", "}", ""])
+
+    def _large(self, variables: Sequence[Variable]) -> list[Variable]:
+        """Those that are allocated: all that are large, if they are too much for the stack."""
+        large = [var for var in variables if var.bytes >= SMALL]
+        return large if sum(var.bytes for var in large) > self.module.stack else []
+
+    def room(self) -> int:
+        """How many bytes it allocates for its variables while it runs."""
+        large = self._large(self.variables)
+        return sum(_lines_of(var) for var in large) + (_LINE if large else 0)
+
+    def callees(self) -> set[str]:
+        """The names of all functions and variables of the module that it mentions."""
+        return {name for line in self._lines for name in _MENTIONED.findall(line)}
 
     def _take(self, large: Sequence[Variable]) -> list[str]:
         """Allocate memory for variables; a kernel fails if there is none."""
         if not self.result.endswith("i32"):
             raise InternalError(f"{self.name} has {sum(v.bytes for v in large)} bytes of variables")
-        self.module.declare("noalias ptr", "malloc", "i64")
-        self.module.declare("void", "free", "ptr")
+        self.module.declare("noalias ptr", self.module.allocate, "i64")
+        self.module.declare("void", self.module.deallocate, "ptr")
         places, size = [], _LINE  # aligned to cache lines, which may cost one line before them
         for var in large:
             places.append(f"  {var.name} = {step('i8', '%room.line', size - _LINE)}")
-            size += -(-var.bytes // _LINE) * _LINE
+            size += _lines_of(var)
         return [
-            f"  %room = call ptr @malloc(i64 {size})",
+            f"  %room = call ptr @{self.module.allocate}(i64 {size})",
             "  %room.failed = icmp eq ptr %room, null",
             "  br i1 %room.failed, label %room.none, label %room.taken",
             "room.taken:",
@@ -284,6 +303,8 @@ class Module:
 
     #: Bytes of variables that a function may have on the stack.
     stack = STACK
+    #: The functions that allocate and free memory: for large variables, and aligned, for stacks.
+    allocate, deallocate, allocate_aligned = "malloc", "free", "aligned_alloc"
 
     def __init__(self, machine: Any = None) -> None:
         self.machine = machine

@@ -29,7 +29,7 @@ def release(module: Module) -> str:
 
 
 def _heap(module: Module) -> None:
-    module.declare("ptr", "aligned_alloc", "i64, i64")
+    allocate = module.declare("ptr", module.allocate_aligned, "i64, i64")
     f = module.function("heap", "ptr", [("ptr", "run"), ("i64", "bytes")], "nounwind noinline")
     run = f.ptr("%run", "ptr")
     free_at, end_at, chunk_at = run + FREE, run + END, run + CHUNK
@@ -49,7 +49,7 @@ def _heap(module: Module) -> None:
     with f.when(f(f"icmp ugt i64 {need}, {want.load_index()}")):
         want.store(need)
     length = want.load_index()
-    made = f.ptr(f(f"call ptr @aligned_alloc(i64 {ALIGN}, i64 {length})"), "i64")
+    made = f.ptr(f(f"call ptr @{allocate}(i64 {ALIGN}, i64 {length})"), "i64")
     with f.when(f(f"icmp eq ptr {made}, null")):
         f.do("ret ptr null")
         f.block(f.fresh("never"))
@@ -75,7 +75,7 @@ def _release(module: Module) -> None:
 
 
 def _give_back(module: Module) -> None:
-    module.declare("void", "free", "ptr")
+    deallocate = module.declare("void", module.deallocate, "ptr")
     f = module.function("give_back", "void", [("ptr", "last")], linkage="")
     at = f.var("ptr", "%last")
     head, body, end = (f.fresh(word) for word in ("head", "body", "end"))
@@ -85,7 +85,7 @@ def _give_back(module: Module) -> None:
     f.branch(f(f"icmp eq ptr {chunk}, null"), end, body)
     f.block(body)
     at.store(chunk.load())
-    f.do(f"call void @free(ptr {chunk})")
+    f.do(f"call void @{deallocate}(ptr {chunk})")
     f.jump(head)
     f.block(end)
     f.do("ret void")

@@ -1,0 +1,1 @@
+"""Libraries of compiled functions: machine code, headers and loaders (docs/libraries.md)."""

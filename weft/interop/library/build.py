@@ -1,0 +1,325 @@
+"""Builds a library from a program: object files, a linker's work, headers and loaders."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.base.errors import GraphError, RangeError
+from weft.capture.trace.captured import Captured
+from weft.codegen.contract import NotNative
+from weft.codegen.jit import library_object
+from weft.codegen.program import CpuEmitter
+from weft.core.autocast import as_recorded
+from weft.interop.library.archive import archive
+from weft.interop.library.c_header import c_header, cpp_header
+from weft.interop.library.functions import Library, add_functions, escaped
+from weft.interop.library.layout import Layout, layout_of, state_data
+from weft.interop.library.link import link_shared
+from weft.interop.library.module import LibraryModule, room_of
+from weft.interop.library.program import LibraryProgram, c_name, program_of
+from weft.interop.library.python_loader import python_loader
+from weft.interop.library.system import add_processor, add_system
+from weft.interop.library.targets import LibraryTarget, Variant, library_target
+from weft.ir.graph import Graph
+from weft.ir.types import StackType, TensorType
+from weft.runtime.lazy_imports import generators
+from weft.schedule.plan import ProgramPlan
+
+__all__ = ["Built", "build_library"]
+
+#: Names that a program's function cannot have, as the library has functions of these names.
+_OWN = frozenset(
+    re.findall(
+        r"\w+",
+        "create create_from destroy init code error_text state_name state_bytes get_state "
+        "set_state write_state read_state save load status",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What was built.
+
+    files       all files that were written
+    memory      bytes of an instance; `arena` of these are for values of a run
+    state       bytes of the state
+    """
+
+    path: Path
+    files: tuple[Path, ...]
+    target: str
+    function: str
+    memory: int
+    arena: int
+    state: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path.name} for {self.target}: {self.function}, {self.memory} bytes an "
+            f"instance, of these {self.arena} for a run and {self.state} of state"
+        )
+
+
+def build_library(
+    function: Captured[..., Any],
+    path: str | Path,
+    *,
+    target: str | None = None,
+    name: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    weights: str = "inside",
+    stack_bytes: int = 0,
+    linker: str | None = None,
+) -> Built:
+    """A compiled function, or a training step, as a library without Python.
+
+    path         of the library: `libNAME.so`; `NAME.a` and `NAME.o` need no linker. The headers
+                 `NAME.h` and `NAME.hpp`, and a loader `NAME.py`, are written beside it
+    target       "x86_64-linux", "native", …: `weft.interop.library.targets`; by default this
+                 system's
+    name         what the names of its functions begin with; by default the name of the file
+    sizes        numbers for the named sizes of the graph
+    weights      "inside": in the library; "file": in `NAME.safetensors` beside it, which is mapped
+    stack_bytes  memory for what loops of unknown length keep for their backward
+    linker       "cc" or "zig"; by default the first that there is
+    """
+    place = Path(path)
+    if weights not in ("inside", "file"):
+        raise RangeError(f'weights is {weights!r}, not "inside" or "file"', op="build_library")
+    if place.suffix not in (".so", ".a", ".o"):
+        raise RangeError(
+            f"a library cannot be written to {place.name}", op="build_library", hint=".so, .a, .o"
+        )
+    chosen, prefix = library_target(target), _prefix(name, place)
+    with as_recorded():
+        program = program_of(function, sizes)
+        made = _Build(program, chosen, prefix, weights == "inside", stack_bytes)
+        objects = made.objects()
+    return _written(made, objects, place, linker)
+
+
+def _prefix(name: str | None, place: Path) -> str:
+    if name is not None and c_name(name) != name:
+        raise RangeError(f"{name!r} is no name in C", op="build_library", hint=c_name(name))
+    return name or c_name(place.stem.removeprefix("lib"))
+
+
+def _word(program: LibraryProgram) -> str:
+    """The name of the function that runs the program."""
+    word = c_name(program.name)
+    if program.name == "lambda" or not word[0].islower():
+        return "train_step" if program.trains else "infer"
+    return f"{word}_" if word in _OWN else word
+
+
+class _Build:
+    """The modules of a library: one for each version of the code; the first has its functions."""
+
+    def __init__(
+        self,
+        program: LibraryProgram,
+        target: LibraryTarget,
+        prefix: str,
+        inside: bool,
+        stack_bytes: int,
+    ) -> None:
+        self.program = program
+        self.target = target
+        self.stack_bytes = stack_bytes
+        self.made = [self._generated(variant, prefix) for variant in target.variants]
+        first = self.made[0]
+        direct = _direct(program, [plan.root.in_place for _, _, plan in self.made])
+        self.layout: Layout = layout_of(
+            program,
+            [i for i, place in enumerate(direct) if place is None],
+            max(int(plan.root.arena) for _, _, plan in self.made),
+            max(room_of(module) for module, _, _ in self.made),
+            stack_bytes,
+            files=target.files,
+        )
+        self.library = Library(
+            prefix,
+            f"{prefix}_{_word(program)}"[len(prefix) + 1 :],
+            program,
+            target,
+            target.variants,
+            self.layout,
+            direct,
+            any(emitter.constants for _, emitter, _ in self.made),
+            inside,
+            _failure(first[2]),
+        )
+        self._add_data(inside)
+        functions = add_functions(self.library, first[0])
+        if target.files:
+            add_system(functions)
+        if len(target.variants) > 1:
+            add_processor(functions)
+
+    def objects(self) -> list[bytes]:
+        modules = [module for module, _, _ in self.made]
+        for module in modules:
+            module.finish()
+        return [
+            library_object(module.text(), variant.machine)
+            for module, variant in zip(modules, self.target.variants, strict=True)
+        ]
+
+    def _generated(
+        self, variant: Variant, prefix: str
+    ) -> tuple[LibraryModule, CpuEmitter, ProgramPlan]:
+        owns = variant is self.target.variants[0]
+        module = LibraryModule(variant.machine, prefix, owns=owns, threads=self.target.threads)
+        try:
+            emitter, plan = generators().generated(self.program.graph, False, None, module)
+        except NotNative as reason:
+            raise GraphError(
+                f"{self.program.name} cannot be a library: {reason}", op="build_library"
+            ) from None
+        _check(self.program.graph, plan, module, self.stack_bytes)
+        for name in ("run", "give_back"):  # nothing of them is used
+            module.internal(name)
+        module.hide("graph", f"{prefix}.graph.{variant.name}")
+        return module, emitter, plan
+
+    def _add_data(self, inside: bool) -> None:
+        """The data of a library, in the first module: constants, state, the head of its file."""
+        prefix, first = self.library.prefix, self.made[0][0]
+        written: set[str] = set()
+        for (module, emitter, _), variant in zip(self.made, self.target.variants, strict=True):
+            names = []
+            for literal in emitter.constants:
+                name = f"{prefix}.constant.{literal.digest}"
+                names.append(f"ptr @{name}")
+                if name not in written:
+                    written.add(name)
+                    _data(first, name, literal.array.tobytes())
+            if not self.library.constants:
+                continue
+            for name in names if module is not first else ():
+                kind = "external hidden constant [0 x i8]"
+                module._globals[name[4:]] = f"{name[4:]} = {kind}"
+            table = f"[{max(1, len(names))} x ptr] [{', '.join(names) or 'ptr null'}]"
+            at = f"@{self.library.table(variant)}"
+            module._globals[at] = f"{at} = hidden constant {table}, align 8"
+        for _, variant in zip(self.made[1:], self.target.variants[1:], strict=True):
+            params = "ptr, ptr, ptr"
+            first.declare("hidden i32", self.library.graph(variant), params)
+            if self.library.constants:
+                at = f"@{self.library.table(variant)}"
+                first._globals[at] = f"{at} = external hidden constant [0 x ptr]"
+        _data(first, f"{prefix}.header", self.layout.header)
+        if inside and self.layout.state_bytes:
+            _data(first, f"{prefix}.state", state_data(self.program, self.layout))
+
+
+def _data(module: LibraryModule, name: str, data: bytes) -> None:
+    text = f'[{len(data)} x i8] c"{escaped(data)}"'
+    module._globals[f"@{name}"] = f"@{name} = hidden constant {text}, align 64"
+
+
+def _direct(
+    program: LibraryProgram, in_place: Sequence[Sequence[tuple[int, int]]]
+) -> list[tuple[str, int] | None]:
+    """Where each output of the graph is computed: in the place of an input, if all versions of the
+    code allow that; in a result; or in memory of its own."""
+    pairs = set(in_place[0]).intersection(*in_place[1:])
+    found: list[tuple[str, int] | None] = []
+    for number, goes in enumerate(program.gives):
+        inputs = {program.reads[i] for output, i in pairs if output == number}
+        shared = [place for place in goes if place in inputs]
+        results = [place for place in goes if place[0] == "result"]
+        found.append(next(iter(shared or results), None))
+    return found
+
+
+def _check(graph: Graph, plan: ProgramPlan, module: LibraryModule, stack_bytes: int) -> None:
+    """Refuse what needs Python, or memory that nobody can tell."""
+    if plan.calls:
+        node = plan.calls[0]
+        values = [value.type for value in (*node.inputs, *node.outputs)]
+        if any(isinstance(kind, TensorType) and kind.size == 0 for kind in values):
+            why, hint = "works on an empty tensor", "build it for sizes of at least 1"
+        else:
+            why = "calls Python, which a library has not"
+            hint = "compute it outside of the function, and hand over the result"
+        error = GraphError(f"{node.op.name} {why}", op="build_library", hint=hint)
+        error.location = node.location
+        raise error
+    if module.has("heap") and not stack_bytes:
+        error = GraphError(
+            "a loop whose length is not known keeps values for its backward: how much memory they "
+            "take depends on the run",
+            op="build_library",
+            hint="stack_bytes=1 << 20 gives them a megabyte; runs that need more fail",
+        )
+        loops = [
+            node
+            for part in graph.walk()
+            for node in part.nodes
+            if node.op.loop and any(isinstance(v.type, StackType) for v in node.outputs)
+        ]
+        error.location = loops[0].location if loops else error.location
+        raise error
+
+
+def _failure(plan: ProgramPlan) -> str:
+    """What may fail in a program, with the lines."""
+    found: dict[str, None] = {}
+    for _, graph in plan.root.walk():
+        for step in graph.steps:
+            for node in step.nodes:
+                if node.op.may_fail and step.kind == "kernel":
+                    where = node.location
+                    line = f" at {Path(where.file).name}:{where.line}" if where else ""
+                    found[f"{node.op.name}{line}"] = None
+    names = [*found]
+    more = f" or {len(names) - 4} others" if len(names) > 4 else ""
+    return f"an index or a label is out of range in {', '.join(names[:4])}{more}" if names else ""
+
+
+def _written(made: _Build, objects: list[bytes], place: Path, linker: str | None) -> Built:
+    library, prefix = made.library, made.library.prefix
+    files = [place]
+    if place.suffix == ".so":
+        link_shared(objects, place, made.target.variants[0].machine, linker)
+    elif place.suffix == ".o" and len(objects) == 1:
+        place.write_bytes(objects[0])
+    elif place.suffix == ".o":
+        raise RangeError(
+            f"{made.target.name} has {len(objects)} versions of the code, each in a file",
+            op="build_library",
+            hint="write an archive (.a), or choose one of them, as x86_64_v3-linux",
+        )
+    else:
+        names = [f"{prefix}_{variant.name}.o" for variant in made.target.variants]
+        symbols = [module.defined() for module, _, _ in made.made]
+        place.write_bytes(archive(list(zip(names, objects, symbols, strict=True))))
+    texts: list[tuple[str, Callable[..., str]]] = [
+        (f"{prefix}.h", c_header),
+        (f"{prefix}.hpp", cpp_header),
+    ]
+    if place.suffix == ".so":
+        texts.append((f"{prefix}.py", functools.partial(python_loader, file=place.name)))
+    for name, text in texts:
+        files.append(place.with_name(name))
+        files[-1].write_text(text(library))
+    if not library.inside:
+        files.append(place.with_name(f"{prefix}.safetensors"))
+        data = state_data(made.program, made.layout)
+        files[-1].write_bytes(made.layout.header + data)
+    return Built(
+        place,
+        tuple(files),
+        made.target.name,
+        f"{prefix}_{library.word}",
+        made.layout.total if library.inside else made.layout.state,
+        made.layout.arena_bytes,
+        made.layout.state_bytes,
+    )

@@ -1,0 +1,261 @@
+"""What goes into a library: a graph, what a call gives it and gets, and its state."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import CaptureError, GraphError
+from weft.capture.trace.captured import Captured
+from weft.capture.trace.segments import Ending
+from weft.capture.watch.effects import Effect
+from weft.compile import run_passes
+from weft.core.tensor import Tensor
+from weft.ir.concrete import concrete, names_in
+from weft.ir.graph import Graph, extract
+from weft.ir.signature import Given, Made, Place, Signature
+from weft.ir.types import TensorType
+from weft.passes.pipeline import optimize
+
+__all__ = ["ARGUMENT", "RESULT", "STATE", "LibraryProgram", "Slot", "c_name", "program_of"]
+
+#: Where a value of a call lies: in an argument, a result, or in the state of the instance.
+ARGUMENT, RESULT, STATE = "argument", "result", "state"
+#: A place of a call: one of these, and the number among its kind.
+Where = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A tensor that a library takes, gives or keeps.
+
+    name    as the user's program calls it
+    word    the same as a C identifier, unique among its kind
+    value   of state: what an instance begins with
+    written whether a call changes it
+    """
+
+    name: str
+    word: str
+    type: TensorType
+    value: np.ndarray[Any, Any] | None = None
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProgram:
+    """A program as a library sees it: all its values have places and fixed sizes.
+
+    reads   for each input of the graph: where it lies
+    gives   for each output of the graph: where it goes, perhaps to several places
+    """
+
+    name: str
+    graph: Graph
+    arguments: tuple[Slot, ...]
+    results: tuple[Slot, ...]
+    state: tuple[Slot, ...]
+    reads: tuple[Where, ...]
+    gives: tuple[tuple[Where, ...], ...]
+
+    @property
+    def trains(self) -> bool:
+        """Whether a call changes the state."""
+        return any(slot.written for slot in self.state)
+
+
+def program_of(
+    function: Captured[..., Any], sizes: Mapping[str, int] | None = None, path: int = -1
+) -> LibraryProgram:
+    """The program that a compiled function has recorded: `path` says which, by default the last."""
+    if not isinstance(function, Captured):
+        raise CaptureError(
+            f"a library is made of a compiled function, not of {function!r:.60}",
+            op="build_library",
+            hint="build_library(weft.compile(f), …), once it has been called",
+        )
+    found = list(function._ends())
+    if not found:
+        raise CaptureError(
+            f"{function._name()} has not been called: its types are not known yet",
+            op="build_library",
+            hint="call it once with arguments of the kind that it is for",
+        )
+    segments = found[path]
+    if len(segments) > 1:
+        question = segments[0].question
+        at = f" at {question.location}" if question is not None and question.location else ""
+        raise CaptureError(
+            f"{function._name()} asks a tensor for its value{at}: Python decides what comes next, "
+            "and a library has no Python",
+            op="build_library",
+            hint="weft.compile makes `if` and `while` on tensors part of the graph",
+        )
+    ending = segments[0].ending
+    assert ending is not None
+    signature = ending.signature
+    effects = [effect.description for effect in ending.effects if not _keeps(effect, ending)]
+    if effects:
+        raise CaptureError(
+            f"{function._name()} changes Python objects: {'; '.join(effects)}",
+            op="build_library",
+            hint="keep numbers that change in tensors",
+        )
+    values = {
+        number: _array(origin.evaluate((), {}))
+        for number, (place, origin) in enumerate(zip(signature.places, ending.origins, strict=True))
+        if not place.is_argument and _is_state(signature, number)
+    }
+    return of_signature(signature, function.paths()[path], values, sizes)
+
+
+def _keeps(effect: Effect, ending: Ending) -> bool:
+    """Whether an effect stores a tensor where it was: `self.count += 1` writes to the tensor, and
+    stores it again."""
+    if effect.target is None or len(effect.raw) != 2:
+        return False
+    found = ending.places.get(id(effect.raw[1]))
+    if not isinstance(found, Given):
+        return False
+    origin = ending.origins[found.place]
+    return origin.parent is effect.target and origin.key == effect.raw[0]
+
+
+def _is_state(signature: Signature, number: int) -> bool:
+    return number in signature.inputs or any(
+        write.place == number and write.value is not None for write in signature.writes
+    )
+
+
+def _array(found: Any) -> np.ndarray[Any, Any]:
+    return np.array(found.detach().numpy() if isinstance(found, Tensor) else found)
+
+
+def of_signature(
+    signature: Signature,
+    graph: Graph,
+    values: Mapping[int, np.ndarray[Any, Any]],
+    sizes: Mapping[str, int] | None = None,
+) -> LibraryProgram:
+    """The program of a graph with its signature; `values` are those of state, by place."""
+    kept = _kept_outputs(signature)
+    graph = extract(
+        graph.name, graph.inputs, graph.nodes, [graph.outputs[output] for output in kept]
+    )
+    graph = optimize(_sized(graph, sizes), run_passes())
+    written = {write.place: write.value for write in signature.writes if write.value is not None}
+    types = dict(zip(signature.inputs, [v.tensor_type for v in graph.inputs], strict=True))
+    types |= {
+        place: graph.outputs[kept.index(output)].tensor_type for place, output in written.items()
+    } | types
+    words = {kind: _Words() for kind in (ARGUMENT, RESULT, STATE)}
+    slots: dict[str, list[Slot]] = {ARGUMENT: [], RESULT: [], STATE: []}
+    where: dict[int, Where] = {}
+    for number in sorted(range(len(signature.places)), key=lambda i: _order(signature.places[i])):
+        found = signature.places[number]
+        if number in types:
+            kind = ARGUMENT if found.is_argument else STATE
+            value = None
+            if kind == STATE:
+                value = np.ascontiguousarray(values[number], types[number].dtype.numpy)
+                value = value.reshape(types[number].shape)
+            where[number] = kind, len(slots[kind])
+            word = words[kind].of(found.name)
+            slots[kind].append(Slot(found.name, word, types[number], value, number in written))
+    gives: list[list[Where]] = [[] for _ in kept]
+    for name, leaf in zip(signature.result.paths(), signature.leaves, strict=True):
+        if isinstance(leaf, Made):
+            at = kept.index(leaf.output)
+            gives[at].append((RESULT, len(slots[RESULT])))
+            name = f"result{name}"
+            kind_of = graph.outputs[at].tensor_type
+            slots[RESULT].append(Slot(name, words[RESULT].of(name), kind_of, written=True))
+        elif isinstance(leaf, Given):
+            raise GraphError(
+                f"{signature.name} returns {signature.places[leaf.place].name} itself",
+                op="build_library",
+                hint="the caller has it; return something else, or nothing",
+            )
+    for place, output in written.items():
+        gives[kept.index(output)].append(where[place])
+    reads = tuple(where[number] for number in signature.inputs)
+    return LibraryProgram(
+        signature.name,
+        graph,
+        tuple(slots[ARGUMENT]),
+        tuple(slots[RESULT]),
+        tuple(slots[STATE]),
+        reads,
+        tuple(map(tuple, gives)),
+    )
+
+
+def _order(place: Place) -> list[tuple[str, int, str]]:
+    """A key that sorts places as the function has its parameters: first those by position."""
+    return [
+        (kind, key, "") if isinstance(key, int) else (kind, 0, str(key)) for kind, key in place.path
+    ]
+
+
+def _kept_outputs(signature: Signature) -> list[int]:
+    """The outputs that a library delivers: results and state. Gradients that only stay behind in
+    `.grad` are not computed for it."""
+    found = [leaf.output for leaf in signature.leaves if isinstance(leaf, Made)]
+    found += [write.value for write in signature.writes if write.value is not None]
+    return sorted(set(found))
+
+
+def _sized(graph: Graph, sizes: Mapping[str, int] | None) -> Graph:
+    """The graph with numbers for its named sizes."""
+    names = names_in(graph)
+    missing = sorted(names - set(sizes or {}))
+    if missing:
+        raise GraphError(
+            f"@{graph.name} has sizes that are not known: {', '.join(missing)}",
+            op="build_library",
+            hint=f"sizes={{{', '.join(f'{name!r}: …' for name in missing)}}}",
+        )
+    return concrete(graph, {name: (sizes or {})[name] for name in names}) if names else graph
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+#: Words that C, C++ or the generated functions use.
+_TAKEN = frozenset(
+    re.findall(
+        r"\w+",
+        "auto break case char const continue default do double else enum extern float for goto "
+        "if inline int long register restrict return short signed sizeof static struct switch "
+        "typedef union unsigned void volatile while bool class delete explicit export false "
+        "friend mutable namespace new operator private protected public template this throw "
+        "true try typename using virtual and or not xor self bytes path name data made",
+    )
+)
+
+
+def c_name(text: str, default: str = "x") -> str:
+    """A C identifier for a name: `batch["x"][0]` becomes batch_x_0."""
+    word = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or default
+    word = f"_{word}" if word[0].isdigit() else word
+    return f"{word}_" if word in _TAKEN or keyword.iskeyword(word) else word
+
+
+class _Words:
+    """Identifiers that differ."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def of(self, text: str) -> str:
+        word, count = c_name(text), 1
+        found = word
+        while found in self._taken:
+            count += 1
+            found = f"{word}_{count}"
+        self._taken.add(found)
+        return found
