@@ -331,7 +331,7 @@ def _register_hook(self: Tensor, hook: Any) -> RemovableHandle:
         raise GradientError("this tensor does not require a gradient", op="register_hook", hint=why)
     here = recorder()
     handle: RemovableHandle | None = None if here is None else here.hook(self, hook)
-    return self._node.hook_gradient(hook) if handle is None else handle
+    return self._node.hook_gradient(hook, self._result_class) if handle is None else handle
 
 
 def _register_post_accumulate_grad_hook(self: Tensor, hook: Any) -> RemovableHandle:

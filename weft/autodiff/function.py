@@ -64,7 +64,7 @@ class Context:
         if self._saved is FREED:
             raise freed(self._name)
         made = tuple(None if s is None else tensor_of(*s) for s in self._saved)
-        return labelled(made, self._class)  # type: ignore[no-any-return]
+        return labelled(made, self._class)
 
 
 class FunctionNode(Node):

@@ -30,7 +30,7 @@ from weft.core.bind import recorder, set_grad
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
 from weft.core.structure import changed
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor, labelled, wrap
 from weft.ir.op import Op
 from weft.ops.identity import detached
 from weft.ops.rules import sum_to
@@ -176,9 +176,10 @@ class Node:
         """Call `hook(grad_inputs, grad_outputs)` after the node ran; may replace grad_inputs."""
         return add_hook(self._more().hooks, hook, self.is_leaf)
 
-    def hook_gradient(self, hook: Hook) -> RemovableHandle:
-        """Call `hook(grad)` with the gradient of this node's result; may replace it."""
-        return add_hook(self._more().prehooks, hook, self.is_leaf)
+    def hook_gradient(self, hook: Hook, cls: type[Tensor] = Tensor) -> RemovableHandle:
+        """Call `hook(grad)` with the gradient of this node's result, a tensor of that class; may
+        replace it."""
+        return add_hook(self._more().prehooks, hook, self.is_leaf, cls)
 
     def __repr__(self) -> str:
         return f"<{self.name()}>"
@@ -219,9 +220,12 @@ def keep_hooks(node: Node) -> Callable[[], None]:
     return restore
 
 
-def add_hook(hooks: list[Any], hook: Hook, tells: bool) -> RemovableHandle:
-    """Register a hook in a list of them; `tells` is for those of leaves."""
-    entry = _Entry(hook)
+def add_hook(
+    hooks: list[Any], hook: Hook, tells: bool, cls: type[Tensor] = Tensor
+) -> RemovableHandle:
+    """Register a hook in a list of them; `tells` is for those of leaves, `cls` is the class of the
+    tensors that it gets."""
+    entry = _Entry(hook, cls)
     hooks.append(entry)
     return RemovableHandle(hooks, entry, tells)
 
@@ -229,13 +233,20 @@ def add_hook(hooks: list[Any], hook: Hook, tells: bool) -> RemovableHandle:
 class _Entry:
     """A registered hook: an object of its own, so that the same function can be hooked twice."""
 
-    __slots__ = ("hook",)
+    __slots__ = ("cls", "hook")
 
-    def __init__(self, hook: Hook) -> None:
+    def __init__(self, hook: Hook, cls: type[Tensor]) -> None:
         self.hook = hook
+        self.cls = cls
 
     def __call__(self, *args: Any) -> Any:
+        if self.cls is not Tensor:
+            args = tuple([_of_class(x, self.cls) for x in args])
         return followed(self.hook)(*args)
+
+
+def _of_class(x: Any, cls: type[Tensor]) -> Any:
+    return labelled(tensor_of(x._data, x._node), cls) if x.__class__ is Tensor else x
 
 
 def _tuple_hook(hook: Hook, g: Any) -> Any:

@@ -27,7 +27,7 @@ def with_histories(rows: Sequence[Tensor], whole: Tensor) -> Tensor:
         (g,) = cotangents
         return [g[i] for i in range(len(rows))]
 
-    made = wrap(whole._data)
+    made = wrap(whole._data, whole)
     node = link("Rows", rows, [made], backward, backward, conflicts=(frozenset(),), kind=RowsNode)
     node.rows = rows
     return made

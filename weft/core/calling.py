@@ -42,7 +42,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 #: Keyword-only parameters that may be given by position, where no other keyword stands before them.
 #: Signatures have them in the order of NumPy and PyTorch; where those two differ, one that is not
 #: named here stands between.
-PLACED = frozenset({"axis", "axes", "keepdims", "descending", "n", "s", "ord", "k"})
+PLACED = frozenset({"axis", "axes", "keepdims", "descending", "n", "s", "norm", "d", "ord", "k"})
 #: Parameters that may be several numbers: the first one, or the first one after a tensor.
 SPREAD = frozenset({"shape", "axes", "repetitions"})
 _VALUES: dict[str, Callable[[Any], Any]] = {"unbiased": int}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ else:
 __all__ = ["Tensor"]
 
 NumpyArray = np.ndarray[Any, Any]
+Labelled = TypeVar("Labelled")
 
 
 #: Stands for "nobody asked": the answer is the tensor's own.
@@ -388,7 +389,12 @@ def result_class_of(tensors: Iterable[Tensor]) -> type[Tensor]:
     return Tensor
 
 
-def labelled(out: Any, cls: type[Tensor]) -> Any:
+def class_among(values: Iterable[Any]) -> type[Tensor]:
+    """The class of results for values of which some are tensors."""
+    return result_class_of(value for value in values if isinstance(value, Tensor))
+
+
+def labelled(out: Labelled, cls: type[Tensor]) -> Labelled:
     """Let results that were just made be of a class of tensors. Nobody else holds them yet."""
     if cls is not Tensor:
         for part in out if isinstance(out, (tuple, list)) else (out,):

@@ -243,28 +243,28 @@ def place_like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the shape and dtype of x with the same value everywhere."""
     out = full(x.shape, fill_value, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)  # type: ignore[no-any-return]
+    return labelled(out, x._result_class)
 
 
 @public()
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x."""
     out = zeros(x.shape, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)  # type: ignore[no-any-return]
+    return labelled(out, x._result_class)
 
 
 @public()
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of ones of the shape and dtype of x."""
     out = ones(x.shape, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)  # type: ignore[no-any-return]
+    return labelled(out, x._result_class)
 
 
 @public()
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x, as `empty` makes them."""
     out = empty(x.shape, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)  # type: ignore[no-any-return]
+    return labelled(out, x._result_class)
 
 
 @public()

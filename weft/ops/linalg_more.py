@@ -13,7 +13,7 @@ from weft.core.autocast import autocasts
 from weft.core.operands import cast, common
 from weft.core.public import public
 from weft.core.tensor import Tensor, labelled, type_of
-from weft.ops.creation import arange, eye, zeros
+from weft.ops.creation import arange, eye
 from weft.ops.elementwise import abs, conj, log, square
 from weft.ops.linalg_factor import svdvals
 from weft.ops.linalg_norm import matrix_norm, matrix_rank, pinv, vector_norm
@@ -146,7 +146,7 @@ def lstsq(A: Tensor, B: Tensor, /, *, rcond: float | None = None) -> LstsqResult
     rank = matrix_rank(wide, rtol=rcond)
     errors = sum(square(abs(matmul(wide, solution) - columns_of)), axis=-2)
     if rows <= columns:
-        errors = zeros((*errors.shape[:-1], 0), dtype=errors.dtype, device=errors.device)
+        errors = errors[..., :0]
     out = solution[..., 0] if is_vector else solution
     real = svdvals(wide)
     return LstsqResult(cast(out, matrix.dtype), errors, rank, real)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft.core.tensor import Tensor
-from weft.ops.creation import zeros, zeros_like
+from weft.ops.creation import zeros_like
 from weft.ops.update_rules import Array, apply, chunks, number, rule
-from weft.optim.optimizer import Group, Params
+from weft.optim.optimizer import Group, Params, new_count
 from weft.optim.rate import option_of, rate_of
 from weft.optim.rule_optimizer import RuleOptimizer
 
@@ -164,7 +164,7 @@ class Adam(RuleOptimizer):
         self._below_one(group, "betas")
 
     def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
-        state["step"] = zeros((), dtype="float32", device=p.device)
+        state["step"] = new_count(p)
         state["exp_avg"] = zeros_like(p)
         state["exp_avg_sq"] = zeros_like(p)
         if group["amsgrad"]:

@@ -17,7 +17,7 @@ from weft.ops.elementwise import maximum, minimum, sqrt
 from weft.ops.matmul import matmul
 from weft.ops.reduce import mean, sum
 from weft.ops.shape import permute_dims
-from weft.optim.optimizer import Group, OptimizerError, Params
+from weft.optim.optimizer import Group, OptimizerError, Params, new_count
 from weft.optim.rate import rate_of
 from weft.optim.rule_optimizer import RuleOptimizer
 
@@ -165,7 +165,7 @@ class Adafactor(RuleOptimizer):
             )
 
     def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
-        state["step"] = zeros((), dtype="float32", device=p.device)
+        state["step"] = new_count(p)
         place = {"dtype": p.dtype, "device": p.device}
         if p.ndim > 1:
             state["row_var"] = zeros((*p.shape[:-1], 1), **place)

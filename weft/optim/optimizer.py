@@ -15,7 +15,7 @@ from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
 from weft.core.symbolic import SymbolicArray
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, labelled
 from weft.ops.creation import asarray, zeros, zeros_like
 from weft.ops.update_rules import SCALARS
 
@@ -25,6 +25,12 @@ Params = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
 
 class OptimizerError(WeftError, ValueError):
     """Parameters, options or a state that an optimizer cannot work with."""
+
+
+def new_count(p: Tensor) -> Tensor:
+    """The number of steps of a parameter, before the first."""
+    count = zeros((), dtype="float32", device=p.device)
+    return labelled(count, p._result_class)
 
 
 class Optimizer(Counted):
@@ -183,7 +189,7 @@ class Optimizer(Counted):
                 if p.grad is not None and not self.state.get(p):
                     first: dict[str, Any] = CountedDict()
                     known = p._data.__class__ is not SymbolicArray
-                    like = p if known else zeros(p.shape, dtype=p.dtype, device=p.device)
+                    like = p if known else _zeros_like(p)
                     self.first_state(like, first, group)
                     if first:
                         self.state[p] = first
@@ -266,6 +272,12 @@ class Optimizer(Counted):
             options = {k: v for k, v in sorted(group.items()) if k not in ("params", "param_names")}
             lines += [f"    {option}: {value}" for option, value in options.items()]
         return "\n".join([*lines, ")"])
+
+
+def _zeros_like(p: Tensor) -> Tensor:
+    """Numbers for a parameter whose own are not known."""
+    made = zeros(p.shape, dtype=p.dtype, device=p.device)
+    return labelled(made, p._result_class)
 
 
 def _checked(state_dict: Any, name: str) -> list[Group]:

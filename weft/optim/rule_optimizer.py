@@ -7,9 +7,9 @@ from typing import Any
 
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
-from weft.ops.creation import zeros, zeros_like
+from weft.ops.creation import zeros_like
 from weft.ops.update_rules import apply
-from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params
+from weft.optim.optimizer import Group, Optimizer, OptimizerError, Params, new_count
 from weft.optim.rate import option_of, rate_of
 
 #: Flags of PyTorch's optimizers that say how to run, not what to compute. Each step is one op call
@@ -58,7 +58,7 @@ class RuleOptimizer(Optimizer):
     def first_state(self, p: Tensor, state: dict[str, Any], group: Group) -> None:
         rule, names = self.rule_of(group)
         if "step" in rule.inputs and "step" not in state:
-            state["step"] = zeros((), dtype="float32", device=p.device)
+            state["step"] = new_count(p)
         for name in names:
             if name not in state:
                 state[name] = self.first_value(name, p, group)

@@ -18,7 +18,7 @@ from weft.base.source import capturing
 from weft.core.bind import bind, new_tensor, recording
 from weft.core.bind import written as announce_write
 from weft.core.symbolic import symbolic
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, labelled, type_of
 from weft.ir.graph import Graph, Value
 from weft.ir.interpret import interpret
 from weft.ir.types import TensorType
@@ -143,6 +143,7 @@ def _symbolic_input(graph: Graph, recorder: GraphRecorder, leaf: Any, name: str)
         kind = TensorType(dtype_of_numpy(leaf.dtype), leaf.shape)
         return symbolic(graph.add_input(kind, name), recorder)
     made = symbolic(graph.add_input(type_of(leaf), name), recorder)
+    made = labelled(made, leaf._result_class)
     if leaf.requires_grad:
         made.requires_grad = True
     return made

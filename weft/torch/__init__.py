@@ -20,7 +20,6 @@ from weft.ops.dtype_functions import can_cast as can_cast
 from weft.ops.dtype_functions import finfo as finfo
 from weft.ops.dtype_functions import iinfo as iinfo
 from weft.ops.dtype_functions import result_type as result_type
-from weft.ops.generator import get_rng_state as get_rng_state
 from weft.ops.generator import manual_seed as manual_seed
 from weft.ops.generator import set_rng_state as set_rng_state
 from weft.torch import amp as amp

@@ -12,6 +12,7 @@ from weft.base.device import Device, as_device
 from weft.base.dtypes import as_dtype, get_default_dtype
 from weft.ops import creation, like, random
 from weft.ops.generator import Generator as CoreGenerator
+from weft.ops.generator import get_rng_state as core_rng_state
 from weft.torch.shapes import _sizes
 from weft.torch.tensor import TYPE_NAMES, Tensor, as_type, labelled, method
 
@@ -20,6 +21,7 @@ __all__ = [
     *(
         "eye",
         "from_numpy",
+        "get_rng_state",
         "full",
         "full_like",
         "linspace",
@@ -55,6 +57,11 @@ class Generator(CoreGenerator):
     def manual_seed(self, seed: int) -> Generator:
         self.state = CoreGenerator(seed).state
         return self
+
+
+def get_rng_state() -> Any:
+    """The state of the default generator, for `set_rng_state`."""
+    return labelled(core_rng_state())
 
 
 def _made(out: Any, requires_grad: bool) -> Any:

@@ -104,9 +104,9 @@ def primal(tensor: Tensor, linked: bool) -> Tensor:
     return made
 
 
-def twin(tensor: Tensor) -> Tensor:
-    """Another tensor of the same value and history."""
-    made = wrap(tensor._data, tensor)
+def twin(tensor: Tensor, like: Tensor | None = None) -> Tensor:
+    """Another tensor of the same value and history; with `like`, of the class of its results."""
+    made = wrap(tensor._data, tensor if like is None else like)
     made._node = tensor._node
     return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.autodiff.transforms.axes import axes_of, checked_axis, mapped_size
 from weft.autodiff.transforms.custom import CustomCall, MaybeTensors, Tensors, call_custom
+from weft.autodiff.transforms.history import twin
 from weft.autodiff.transforms.levels import Level, LevelArray, Stays, register_level
 from weft.autodiff.transforms.trees import (
     Function,
@@ -322,9 +323,9 @@ def _result(level: MapLevel, out: Tensor, axis: Any, path: str) -> Tensor:
                 op="vmap",
                 hint="say which axis of the result the elements lie along: out_axes=0",
             )
-        return level.below(out) if level.has(out) else out.clone()
+        return twin(level.below(out), out) if level.has(out) else out.clone()
     ndim = out.ndim + 1
-    whole = level.whole(out)
+    whole = twin(level.whole(out), out)
     at = checked_axis(axis, ndim, f"the result{path}, with the mapped axis,")
     return moved(whole, 0, at)
 

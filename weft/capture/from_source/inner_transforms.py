@@ -26,7 +26,7 @@ from weft.capture.from_source.run import Unreachable
 from weft.capture.from_source.tokens import tokens
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recording
-from weft.core.tensor import StateTensor, Tensor
+from weft.core.tensor import StateTensor, Tensor, labelled
 from weft.record.control.level_run import LevelRun, decides, differentiates, maskable
 from weft.record.control.nested import NestedRecorder, close, graph_recorder
 
@@ -134,7 +134,9 @@ def _by_its_graph(
             raise _AsItIs
         nested = flow.nested(here, "element")
         nested.marks_all = True
-        inputs = iter([nested.argument(x.type, x.requires_grad) for x in given])
+        inputs = iter(
+            [labelled(nested.argument(x.type, x.requires_grad), x._result_class) for x in given]
+        )
         inner, named = tree_unflatten(
             spec, [next(inputs) if isinstance(x, Tensor) and level.has(x) else x for x in leaves]
         )
@@ -158,7 +160,10 @@ def _by_its_graph(
     found = _in_one_step(level, lambda x: LevelRun(graph).outputs([*captured, *x]), given)
     outputs = iter(found)
     flow.leveled += 1
-    return tree_unflatten(shape, [next(outputs) if isinstance(x, Tensor) else x for x in results])
+    leaves = [
+        labelled(next(outputs), x._result_class) if isinstance(x, Tensor) else x for x in results
+    ]
+    return tree_unflatten(shape, leaves)
 
 
 def _in_one_step(

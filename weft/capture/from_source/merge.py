@@ -19,7 +19,7 @@ from weft.capture.watch.values import is_plain, same_value
 from weft.core.counted import CountedState
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number
 from weft.core.symbolic import SymbolicArray
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, class_among, labelled, type_of
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.stacks import zero_of
 from weft.record.control.agree import line_of
@@ -195,7 +195,8 @@ class Merge:
     def result(self, a: Any, b: Any, kind: Type) -> Build:
         index = len(self.pairs)
         self.pairs.append(MergedPair((a, b), kind))
-        return lambda results: results[index]
+        cls = class_among((a, b))
+        return lambda results: labelled(results[index], cls)
 
     def _tensor_kind(self, title: str, a: Any, b: Any) -> Type:
         strong = [v for v in (a, b) if isinstance(v, Tensor) and not isinstance(v, Number)]

@@ -57,7 +57,7 @@ class PlaceLeaf(CarriedLeaf):
         if not self._fits(out):
             raise error()
         same = (self.kind, self.is_number) == before[:2] and self.fixed is before[2]
-        return not self.gains_history() and same
+        return not self.gains() and same
 
     def _fits(self, out: Any) -> bool:
         """Update the type for the value after the body; whether there is one for both."""

@@ -67,7 +67,7 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
         raise Unstorable("a container that contains itself")
     path = (*path, id(value))
     kind = type(value)
-    if kind in _BUILDERS or _is_namedtuple(kind):
+    if kind in _BUILDERS or is_namedtuple(kind):
         parts = dict.items(value) if isinstance(value, dict) else value
         return _built(value, kind, [template_of(part, origin_of, path) for part in parts])
     if isinstance(value, np.ndarray) and value.dtype != object:
@@ -91,8 +91,11 @@ def _partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     return functools.partial(function, *args, **kwargs)
 
 
-def _is_namedtuple(kind: type) -> bool:
-    return issubclass(kind, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
+def is_namedtuple(kind: Any) -> bool:
+    """Whether it is a class of named tuples."""
+    if not isinstance(kind, type) or not issubclass(kind, tuple):
+        return False
+    return hasattr(kind, "_fields") and hasattr(kind, "_make")
 
 
 _BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {

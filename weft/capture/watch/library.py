@@ -22,6 +22,7 @@ import numpy as np
 from weft.autodiff.node import keep_hooks
 from weft.base.asked_sizes import numbers_of
 from weft.capture.watch import attributes, operators, stores
+from weft.capture.watch.effects import is_namedtuple
 from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
@@ -244,7 +245,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
-    if len(parts) > 1 and parts[1] not in PURE_WEFT and function.__module__ not in CONTROL:
+    is_pure = len(parts) < 2 or parts[1] in PURE_WEFT or function.__module__ in CONTROL
+    if not is_pure and not is_namedtuple(function):
         hooks.watch.refuse(f"{function.__module__}.{function.__qualname__} is not watched")
     if function.__qualname__ in _IMPURE_WEFT:
         hooks.watch.refuse(f"{function.__qualname__} depends on or changes more than its arguments")

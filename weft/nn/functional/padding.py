@@ -75,7 +75,7 @@ def _with_constant(x: Tensor, pairs: list[tuple[int, int, int]], value: Any) -> 
         shape[axis] += before + after
     out = labelled(full(shape, value, dtype=x.dtype, device=x.device), x._result_class)
     out[tuple(places)] = x
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _extended(x: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base.errors import RangeError, ShapeError
 from weft.base.pytree import register_pytree
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, labelled, type_of
 from weft.nn.functional.padding import fitting
 from weft.ops.creation import asarray, full
 from weft.ops.index import take
@@ -46,19 +46,17 @@ class PackedSequence:
     @property
     def batch_sizes(self) -> Tensor:
         """How many sequences have a first, a second, … step."""
-        return asarray(np.array(self.sizes, dtype=np.int64))
+        return _indices(self.sizes, self.data)
 
     @property
     def sorted_indices(self) -> Tensor | None:
         """The sequences' numbers from the longest to the shortest."""
-        return None if self.order is None else asarray(np.array(self.order, dtype=np.int64))
+        return None if self.order is None else _indices(self.order, self.data)
 
     @property
     def unsorted_indices(self) -> Tensor | None:
         """Where each sequence stands in that order."""
-        if self.order is None:
-            return None
-        return asarray(np.array(_inverse(self.order), dtype=np.int64))
+        return None if self.order is None else _indices(_inverse(self.order), self.data)
 
     def lengths(self) -> Array:
         """The length of each sequence, as they were given."""
@@ -90,6 +88,12 @@ register_pytree(
 def _numbers(value: Any) -> tuple[int, ...]:
     listed = value.tolist() if isinstance(value, (Tensor, np.ndarray)) else value
     return tuple(int(number) for number in listed)
+
+
+def _indices(numbers: Any, data: Tensor) -> Tensor:
+    """Integers that belong to a packed sequence, as a tensor of the class of its data."""
+    made = asarray(np.array(numbers, dtype=np.int64))
+    return labelled(made, data._result_class)
 
 
 def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
@@ -163,7 +167,7 @@ def pad_packed_sequence(
     padding = full((1, *data.shape[1:]), value, dtype=data.dtype, device=data.device)
     numbers = asarray(places.reshape(-1), device=data.device)
     out = reshape(take(concat([data, padding]), numbers, axis=0), (steps, batch, *data.shape[1:]))
-    return swapaxes(out, 0, 1) if batch_first else out, asarray(sequence.lengths())
+    return swapaxes(out, 0, 1) if batch_first else out, _indices(sequence.lengths(), data)
 
 
 def pad_sequence(

@@ -23,7 +23,7 @@ from weft.base import dtypes
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.shapes import size_of
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, class_among, labelled
 from weft.ir.op import Op
 from weft.ops.control import IF, SCAN, SWITCH, WHILE
 from weft.ops.elementwise import not_equal
@@ -182,7 +182,7 @@ def _branches(
     )
     made = iter(results)
     leaves = [
-        column[0] if kind is None else next(made)
+        column[0] if kind is None else labelled(next(made), class_among(column))
         for column, kind in zip(columns[:count], kinds, strict=False)
     ]
     assign(states, list(made), branches)

@@ -7,7 +7,7 @@ from typing import Any
 from weft.autodiff.node import tensor_of
 from weft.base.errors import CaptureError
 from weft.core.bind import get_grad
-from weft.core.tensor import Tensor, type_of
+from weft.core.tensor import Tensor, class_among, labelled, type_of
 from weft.ir.types import Type
 from weft.ops.stacks import zero_of
 from weft.record.control.agree import typed
@@ -22,6 +22,7 @@ def node_of(value: Any) -> Any:
 class CarriedLeaf:
     """One value that a loop carries.
 
+    cls        the class of its tensors: where iterations differ, the one that is not Weft's own
     kind       its type; None while it is not carried: the body sees the value from outside
     historic   whether it has a history when an iteration begins
     entered    the tensor for it in the body, and `border` the history of that
@@ -29,7 +30,7 @@ class CarriedLeaf:
     after      the result of the node
     """
 
-    __slots__ = ("after", "border", "entered", "historic", "initial", "kind", "out", "title")
+    __slots__ = ("after", "border", "cls", "entered", "historic", "initial", "kind", "out", "title")
 
     is_number = False
     kind: Type | None
@@ -41,6 +42,7 @@ class CarriedLeaf:
         self.border: Any = None
         self.after: Any = None
         self.kind = None
+        self.cls = class_among([initial])
         self.historic = node_of(initial) is not None
 
     @property
@@ -57,15 +59,17 @@ class CarriedLeaf:
         """Its value inside of the body."""
         if self.kind is None:
             return self.initial
-        self.entered = nested.carried(self.kind, self.historic)
+        self.entered = labelled(nested.carried(self.kind, self.historic), self.cls)
         self.border = self.entered._node
         return self.entered
 
-    def gains_history(self) -> bool:
-        """Whether the body gave it a first history; the next recording begins with one."""
-        found = not self.historic and node_of(self.out) is not None
-        self.historic |= found
-        return found
+    def gains(self) -> bool:
+        """Whether the body gave it a first history, or another class of tensors; the next recording
+        begins with that."""
+        before = self.historic, self.cls
+        self.historic |= node_of(self.out) is not None
+        self.cls = class_among([self.initial, self.out])
+        return before != (self.historic, self.cls)
 
     def start(self) -> Tensor:
         """Its value before the loop, as a tensor of its type."""
@@ -118,9 +122,9 @@ class StateLeaf(CarriedLeaf):
                 op=loop,
                 hint="set it to None before the loop, too",
             )
-        self.out = tensor_of(held._data, held._node)
+        self.out = labelled(tensor_of(held._data, held._node), held._result_class)
         self.keeps = nested.kept_node(self.state)  # whether it keeps its history
-        return not self.gains_history()
+        return not self.gains()
 
     def start(self) -> Tensor:
         tensor = self.state.tensor

@@ -25,7 +25,7 @@ from weft.core.bind import recording
 from weft.core.grad_mode import is_grad_enabled
 from weft.core.operands import as_tensor, cast, constant
 from weft.core.symbolic import symbolic
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, labelled
 from weft.ir.graph import Graph
 from weft.ops.creation import arange, zeros
 from weft.ops.identity import detached
@@ -56,7 +56,9 @@ def _own(here: GraphRecorder | None, tree: Any) -> Any:
     def copied(x: Any) -> Any:
         if not isinstance(x, Tensor):
             return x
-        return tensor_of(x._data, x._node) if here is None else stand_in(here, x)
+        if here is not None:
+            return stand_in(here, x)
+        return labelled(tensor_of(x._data, x._node), x._result_class)
 
     return tree_map(copied, tree)
 
@@ -296,13 +298,19 @@ def _no_rows(f: Function, init: Any, tensors: list[Any], structure: Any) -> Any:
     try:
         with recording(root):
             kinds = [x.type.like(shape=x.shape[1:]) for x in tensors]
-            slices = [symbolic(root.graph.add_input(kind), root) for kind in kinds]
+            slices = [
+                labelled(symbolic(root.graph.add_input(kind), root), x._result_class)
+                for kind, x in zip(kinds, tensors, strict=True)
+            ]
             _, y = f(_own(root, init), tree_unflatten(structure, slices))
             leaves, shape = tree_flatten(y)
-            made = [as_tensor(leaf, "scan").type for leaf in leaves]
+            made = [as_tensor(leaf, "scan") for leaf in leaves]
     finally:
         root.restore()
-    rows = [zeros((0, *k.shape), dtype=k.dtype, device=k.device) for k in made]
+    rows = [
+        labelled(zeros((0, *y.shape), dtype=y.dtype, device=y.device), y._result_class)
+        for y in made
+    ]
     return tree_unflatten(shape, rows)
 
 

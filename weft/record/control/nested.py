@@ -30,7 +30,7 @@ from weft.core.bind import recorder, recording
 from weft.core.number import Number, number
 from weft.core.operands import dim_tensor
 from weft.core.symbolic import SymbolicArray, symbolic
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, labelled
 from weft.ir.graph import Graph, Value
 from weft.ir.types import Type
 from weft.record.control.borders import Border, CarriedNode
@@ -335,7 +335,8 @@ def check_effects(here: GraphRecorder, before: int, op: str) -> None:
 
 def stand_in(here: GraphRecorder, tensor: Tensor) -> Tensor:
     """A tensor as a symbolic tensor of the graph that is recorded, with its history."""
-    return tensor_of(SymbolicArray(here.value_of(tensor), here), here.history(tensor))
+    made = tensor_of(SymbolicArray(here.value_of(tensor), here), here.history(tensor))
+    return labelled(made, tensor._result_class)
 
 
 def known_number(tensor: Tensor) -> Number:

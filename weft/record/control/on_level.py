@@ -18,7 +18,7 @@ from weft.autodiff.transforms.levels import LevelArray, Unlowered, innermost_lev
 from weft.autodiff.transforms.lowering import LowerOrAsk
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.core.symbolic import SymbolicArray
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, labelled
 from weft.ir.graph import Graph, Value
 from weft.record.control.closed import LevelRunner, bottom_recorder, value_type
 from weft.record.control.nested import NestedRecorder, assign_states, close, recorded_level
@@ -108,7 +108,7 @@ def on_level(construct: Callable[[], Any]) -> Any:
         if on:
             mark_gaps(x)
     found = iter(results)
-    made = [next(found) if isinstance(x, Tensor) else x for x in leaves]
+    made = [labelled(next(found), x._result_class) if isinstance(x, Tensor) else x for x in leaves]
     assign_states(states, list(found), keeps)
     return tree_unflatten(spec, made)
 

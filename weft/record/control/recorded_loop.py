@@ -9,7 +9,7 @@ from typing import Any
 from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError, CaptureShapeError, InternalError
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, labelled
 from weft.ir.op import Op
 from weft.ir.sizes import local_sizes
 from weft.ir.types import Type
@@ -147,7 +147,10 @@ class RecordedLoop:
     ) -> list[Tensor]:
         """The row of each of `xs` in one iteration, as inputs of the body."""
         seen = [self.here.history(x) is not None for x in xs]
-        made = [nested.carried(kind, has) for kind, has in zip(kinds, seen, strict=True)]
+        made = [
+            labelled(nested.carried(kind, has), x._result_class)
+            for x, kind, has in zip(xs, kinds, seen, strict=True)
+        ]
         self._slices = list(zip(made, xs, strict=True))
         return made
 
@@ -206,8 +209,9 @@ class RecordedLoop:
         given = {"consts": consts, **attrs}
         results = emit(self.here, op, operands, graphs, given, pinned, self.opaque)
         for leaf, result in zip(carried, results, strict=False):
-            leaf.after = result
-        return results[len(carried) :]
+            leaf.after = labelled(result, leaf.cls)
+        ys = zip(results[len(carried) :], self.ys, strict=True)
+        return [labelled(result, y._result_class) for result, y in ys]
 
     def finish(self, at_least_once: bool) -> None:
         """Assign the results of the loop."""

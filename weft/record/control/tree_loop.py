@@ -59,7 +59,7 @@ class TreeLoop(RecordedLoop):
             before, leaf.out = leaf.kind, as_leaf(out, self.name)
             given = (leaf.initial, leaf.kind)
             leaf.kind = carry_type(self.name, leaf.title, given, leaf.out, self.body, self.line)
-            steady &= leaf.kind == before and not leaf.gains_history()
+            steady &= leaf.kind == before and not leaf.gains()
         return steady
 
     def finish(self, at_least_once: bool) -> None:

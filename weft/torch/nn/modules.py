@@ -11,6 +11,7 @@ from typing import Any
 
 import weft.nn as core_nn
 from weft.torch.nn.parameter import Parameter, label_members
+from weft.torch.tensor import labelled
 
 
 class ModuleClass(type):
@@ -52,5 +53,12 @@ _names = [
 ]
 for _name in _names:
     setattr(sys.modules[__name__], _name, _same(getattr(core_nn, _name)))
+
+
+def _causal_mask(size: int, device: Any = None, dtype: Any = None) -> Any:
+    return labelled(core_nn.Transformer.generate_square_subsequent_mask(size, device, dtype))
+
+
+sys.modules[__name__].Transformer.generate_square_subsequent_mask = staticmethod(_causal_mask)
 
 __all__ = ["Module", *_names]
