@@ -21,6 +21,7 @@ __all__ = [
     "CaptureError",
     "DTypeError",
     "DeviceError",
+    "FileError",
     "GradientError",
     "GraphError",
     "IndexError",
@@ -32,6 +33,7 @@ __all__ = [
     "OverflowError",
     "RangeError",
     "ShapeError",
+    "SkippedWarning",
     "WeftError",
 ]
 
@@ -139,6 +141,14 @@ class CaptureDTypeError(DTypeError, CaptureError):
 
 class CaptureGradientError(GradientError, CaptureError):
     """A gradient that plain Python can compute, and a graph cannot."""
+
+
+class FileError(WeftError, ValueError):
+    """A file that is damaged, or of another kind than it should be."""
+
+
+class SkippedWarning(UserWarning):
+    """What `weft.load` passed over in a file."""
 
 
 class InternalError(WeftError, RuntimeError):

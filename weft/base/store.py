@@ -24,7 +24,6 @@ import contextlib
 import functools
 import itertools
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weft.base.byte_count import byte_count
 from weft.base.config import cache_dir
-from weft.base.errors import RangeError
 from weft.base.lazy import Lazy
 from weft.base.private_files import make_folder, read_file, refusal, write_file
 from weft.base.source import PACKAGE, warn_user
@@ -328,22 +327,10 @@ def _remove(path: str) -> bool:
     return True
 
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
-
-
 def _most() -> int:
     """WEFT_CACHE_SIZE in bytes."""
     text = os.environ.get("WEFT_CACHE_SIZE", "").strip()
-    if not text:
-        return DEFAULT_SIZE
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(|k|m|g|ki|mi|gi)b?", text.lower())
-    if found is None:
-        raise RangeError(
-            f"WEFT_CACHE_SIZE is {text!r}",
-            op="the cache on disk",
-            hint='a number of bytes, or such as "500 MB" or "2 GiB"',
-        )
-    return int(float(found[1]) * _UNITS[found[2]])
+    return byte_count(text, "WEFT_CACHE_SIZE", "the cache on disk") if text else DEFAULT_SIZE
 
 
 def info() -> dict[str, Any]:

@@ -1,48 +1,53 @@
-"""`weft.save` and `weft.load`: a safetensors file, its structure in the metadata, without pickle.
+"""`weft.save` and `weft.load`: tensors and plain values as safetensors files, without pickle.
 
 Loading never runs code. A file holds tensors and plain values (numbers, text, None) in dicts, lists
-and tuples: state dicts, checkpoints. Other readers of safetensors find the tensors in it, too.
+and tuples: state dicts, checkpoints. Other readers of safetensors find the tensors in it, too. What
+the format does not say, such as how dicts lie in each other, stands in the metadata as JSON
+(`weft.interop.tree`). A dict of tensors by name, in the order of the file, needs none of that: its
+file is an ordinary one.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
-import struct
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from weft.base.byte_count import byte_count
 from weft.base.device import as_device
-from weft.base.dtypes import DTYPES
-from weft.base.errors import DTypeError, WeftError
+from weft.base.errors import DTypeError, FileError, RangeError, SkippedWarning
+from weft.base.source import warn_user
 from weft.core.tensor import Tensor, wrap
+from weft.interop import safetensors, shards, torch_file
+from weft.interop.files import Source, opened, parsed, replacing
+from weft.interop.tree import Packed, unpacked
 
 __all__ = ["load", "save"]
 
-_NAMES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "complex64": "C64",
-    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "complex128": "C128",
-}  # fmt: skip
-_DTYPES = {short: DTYPES[name] for name, short in _NAMES.items()}
-#: Of the structure in the metadata. Files of either name are read.
-_KEY, _KEYS = "weft", ("weft", "weft.torch")
-_LONGEST_HEADER = 100_000_000
+Array = np.ndarray[Any, Any]
+Make = Callable[[Array], Tensor]
+
+#: Of the structure in the metadata, and the version of what stands there.
+_KEY, _VERSION = "weft", 1
 
 
-class FileError(WeftError, ValueError):
-    """A file that is not what `save` writes."""
-
-
-def save(obj: Any, f: Any) -> None:
+def save(
+    obj: Any,
+    f: Any,
+    *,
+    max_shard_size: int | str | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
     """Write tensors and plain values, in dicts, lists and tuples, to a path or an open file.
 
-    A path is replaced at once, when all is written.
+    max_shard_size   bytes, or such as "5GB": more is written as several files and an index, under
+                     the names that Hugging Face's libraries give them
+    metadata         texts by name that other readers want: {"format": "pt"}
+
+    A path is replaced at once, when all is on the disk. In a folder, the file is model.safetensors.
 
     >>> import io
     >>> model, file = weft.nn.Linear(2, 1), io.BytesIO()
@@ -52,143 +57,150 @@ def save(obj: Any, f: Any) -> None:
     >>> checkpoint["epoch"], model.load_state_dict(checkpoint["model"])
     (3, <All keys matched successfully>)
     """
-    tensors: dict[str, Tensor] = {}
-    tree = _packed(obj, "", tensors, {})
-    data = _encoded(tree, tensors)
+    texts = _checked(metadata or {})
+    limit = None
+    if max_shard_size is not None:
+        limit = byte_count(max_shard_size, "max_shard_size", "save")
+    if limit is not None and (limit < 1 or hasattr(f, "write")):
+        raise RangeError("max_shard_size needs a path, and at least one byte", op="save")
+    packed = Packed(obj)
     if hasattr(f, "write"):
-        f.write(data)
+        write(packed, f, texts)
         return
-    path = Path(f)
-    handle, name = tempfile.mkstemp(dir=path.parent or ".", prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    path = shards.file_in(f)
+    parts = shards.split(packed.arrays, limit) if limit is not None else []
+    if len(parts) > 1:
+        is_flat = packed.flat_names() is not None
+        own = {} if is_flat else _structure(tree=packed.tree)
+        shards.write(path, packed.arrays, parts, texts, own)
+        return
+    with replacing(path) as file:
+        write(packed, file, texts)
+    shards.remove(path)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _checked(metadata: Mapping[str, str]) -> dict[str, str]:
+    texts = dict(metadata)
+    if not all(isinstance(text, str) for pair in texts.items() for text in pair):
+        raise DTypeError("metadata are texts by name", op="save")
+    if {_KEY, safetensors.CHECKSUM} & set(texts):
+        raise RangeError(f"the name {_KEY!r} in the metadata is Weft's own", op="save")
+    return texts
 
 
-def _packed(obj: Any, name: str, tensors: dict[str, Any], known: dict[int, str]) -> Any:
-    """A value as JSON, with tensors put aside under their names."""
-    if isinstance(obj, Tensor):
-        if id(obj) not in known:
-            free = name or "tensor"
-            while free in tensors or free == "__metadata__":
-                free += "_"
-            tensors[free], known[id(obj)] = obj, free
-        return {"tensor": known[id(obj)], "learns": obj.requires_grad and obj.is_leaf}
-    if obj is None or isinstance(obj, (bool, int, float, str)):
-        return obj.item() if isinstance(obj, np.generic) else obj
-    if isinstance(obj, np.generic) and isinstance(obj.item(), (bool, int, float)):
-        return obj.item()
-    if isinstance(obj, dict):
-        pairs = [
-            [_packed(k, name, tensors, known), _packed(v, _joined(name, k), tensors, known)]
-            for k, v in obj.items()
-        ]
-        return {"dict": pairs}
-    if isinstance(obj, (list, tuple)):
-        kind = "list" if isinstance(obj, list) else "tuple"
-        return {kind: [_packed(v, _joined(name, i), tensors, known) for i, v in enumerate(obj)]}
-    raise DTypeError(
-        f"{name or 'the object'} is a {type(obj).__name__}: only tensors, numbers and text in "
-        "dicts, lists and tuples are saved",
-        op="save",
-        hint="save model.state_dict(), optimizer.state_dict() and your numbers",
-    )
+def write(packed: Packed, file: Any, texts: dict[str, str], checksum: bool = False) -> None:
+    """Write a tree to an open file."""
+    names = packed.flat_names()
+    order = safetensors.file_order(packed.arrays)
+    if names is None:
+        texts = texts | _structure(tree=packed.tree)
+    elif names != order:
+        places = {name: place for place, name in enumerate(order)}
+        texts = texts | _structure(order=[places[name] for name in names])
+    safetensors.write(file, packed.arrays, texts, checksum)
 
 
-def _joined(name: str, key: Any) -> str:
-    return f"{name}.{key}" if name else str(key)
+def _structure(**said: Any) -> dict[str, str]:
+    text = json.dumps({"version": _VERSION, **said}, separators=(",", ":"), allow_nan=False)
+    return {_KEY: text}
 
 
-def _encoded(tree: Any, tensors: dict[str, Tensor]) -> bytes:
-    header: dict[str, Any] = {"__metadata__": {_KEY: json.dumps(tree)}}
-    parts, at = [], 0
-    for name, x in tensors.items():
-        if x.dtype.name not in _NAMES:
-            raise DTypeError(f"{name} is of dtype {x.dtype.name}", op="save")
-        data = np.ascontiguousarray(Tensor.numpy(x.detach())).tobytes()
-        header[name] = {
-            "dtype": _NAMES[x.dtype.name],
-            "shape": list(x.shape),
-            "data_offsets": [at, at + len(data)],
-        }
-        parts.append(data)
-        at += len(data)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + b"".join(parts)
+def load(f: Any, device: Any = None, *, mmap: bool = True, strict: bool = True) -> Any:
+    """What `save` wrote, the tensors of any safetensors file as a dict, or what PyTorch saved.
 
+    f        a path or an open file; also a folder with weights, or an index of several files
+    device   where the tensors go
+    mmap     read elements from the file when they are used; False: read and check all of it now
+    strict   refuse a file of PyTorch that has more than tensors and plain values; False: replace
+             such objects by their names, with a warning
 
-def load(f: Any, device: Any = None) -> Any:
-    """What `save` wrote, or the tensors of any safetensors file as a dict.
+    Nothing in a file is run. What is passed over is said in a warning.
 
-    Nothing in a file is run. `device` is where the tensors go.
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> weft.save([weft.ones(2), "text"], file)
+    >>> position = file.seek(0)
+    >>> weft.load(file)
+    [tensor([1., 1.]), 'text']
     """
     place = as_device(device)
-    return read(f, lambda array: wrap(array).to_device(place))
+    return read(f, lambda array: wrap(array).to_device(place), mmap=mmap, strict=strict)
 
 
-def read(f: Any, make: Callable[[Any], Any]) -> Any:
+def read(f: Any, make: Make, *, mmap: bool = True, strict: bool = True) -> Any:
     """The content of a file, with tensors that `make` makes of arrays."""
-    data = f.read() if hasattr(f, "read") else Path(f).read_bytes()
-    header, body = _header(data)
-    metadata = header.pop("__metadata__", {})
-    tree = next((metadata[key] for key in _KEYS if key in metadata), None)
-    tensors = {name: make(_array(name, entry, body)) for name, entry in header.items()}
-    return tensors if tree is None else _unpacked(json.loads(tree), tensors)
+    if not hasattr(f, "read"):
+        f, others = shards.find(f)
+        skipped(os.path.basename(os.path.dirname(f)), others)
+        if shards.is_index(f):
+            return _read_shards(f, make, mmap, strict)
+    with opened(f, mapped=mmap) as source:
+        return _read_file(source, make, strict)
 
 
-def _header(data: bytes) -> tuple[dict[str, Any], memoryview]:
-    if data[:2] in (b"PK", b"\x80\x02", b"\x80\x03", b"\x80\x04"):
+def _read_file(source: Source, make: Make, strict: bool) -> Any:
+    if torch_file.is_one(source):
+        return torch_file.read(source, make, strict)
+    arrays, metadata = _arrays(source)
+    return _with_structure(metadata.get(_KEY), arrays, make, source.size, source.name)
+
+
+def _arrays(source: Source) -> tuple[dict[str, Array], dict[str, str]]:
+    header = safetensors.read_header(source)
+    arrays = {
+        name: source.array(entry.dtype.numpy, entry.shape, entry.start)
+        for name, entry in header.tensors.items()
+    }
+    return arrays, header.metadata
+
+
+def _with_structure(text: Any, arrays: dict[str, Array], make: Make, size: int, name: str) -> Any:
+    """The value of a file of these arrays, whose metadata say this about its structure."""
+    if text is None:
+        return {name: make(array) for name, array in arrays.items()}
+    said = parsed(str(text), size, f"{name}: the structure in the metadata")
+    version = said.get("version") if isinstance(said, dict) else None
+    if version != _VERSION:
         raise FileError(
-            "this file was written with pickle, which runs code when it is opened",
+            f"{name} has a structure of version {version!r:.20}, and this is Weft for "
+            f"version {_VERSION}",
             op="load",
-            hint="in PyTorch, write it with safetensors.torch.save_file(state_dict, path)",
+            hint="load it with the version of Weft that wrote it, or a newer one",
         )
-    length = struct.unpack("<Q", data[:8])[0] if len(data) >= 8 else -1
-    if not 0 < length <= min(len(data) - 8, _LONGEST_HEADER):
-        raise FileError("this is not a file of tensors, or it is cut off", op="load")
-    try:
-        header = json.loads(data[8 : 8 + length])
-    except ValueError:
-        raise FileError("the header of the file cannot be read", op="load") from None
-    if not isinstance(header, dict):
-        raise FileError("the header of the file is not a table", op="load")
-    return header, memoryview(data)[8 + length :]
+    if "order" in said:
+        return {name: make(arrays[name]) for name in _ordered(said["order"], list(arrays), name)}
+    value, unused = unpacked(said.get("tree"), arrays, make)
+    skipped(name, [f"the tensor {other}" for other in unused])
+    return value
 
 
-def _array(name: str, entry: Any, body: memoryview) -> Any:
-    try:
-        dtype, shape = _DTYPES[entry["dtype"]], tuple(map(int, entry["shape"]))
-        start, end = map(int, entry["data_offsets"])
-    except (KeyError, TypeError, ValueError):
-        raise FileError(f"the entry of {name} cannot be read", op="load") from None
-    size = math.prod(shape) * dtype.itemsize
-    if min((0, *shape)) < 0 or not 0 <= start <= end <= len(body) or end - start != size:
-        raise FileError(f"the data of {name} is not in the file", op="load")
-    return np.frombuffer(body[start:end], dtype.numpy).reshape(shape).copy()
+def _ordered(order: Any, names: list[str], file: str) -> list[str]:
+    places = sorted(place for place in order if type(place) is int) if type(order) is list else None
+    if places != list(range(len(names))) or len(order) != len(names):
+        raise FileError(f"{file}: the order of its tensors is none", op="load")
+    return [names[place] for place in order]
 
 
-def _unpacked(tree: Any, tensors: dict[str, Any]) -> Any:
-    if not isinstance(tree, dict):
-        return tree
-    if "tensor" in tree:
-        found = tensors[tree["tensor"]]
-        if tree["learns"]:
-            found.requires_grad = True
-        return found
-    if "dict" in tree:
-        return {_unpacked(k, tensors): _unpacked(v, tensors) for k, v in tree["dict"]}
-    kind = "list" if "list" in tree else "tuple"
-    parts = [_unpacked(part, tensors) for part in tree[kind]]
-    return parts if kind == "list" else tuple(parts)
+def _read_shards(path: str, make: Make, mmap: bool, strict: bool) -> Any:
+    index = shards.read_index(path)
+    structure = index.metadata.get(_KEY)
+    found: dict[str, Any] = {}
+    for file, names in index.files.items():
+        with opened(os.path.join(os.path.dirname(path), file), mapped=mmap) as source:
+            part = _read_file(source, make, strict) if structure is None else _arrays(source)[0]
+        missing = [name for name in names if not isinstance(part, dict) or name not in part]
+        if missing:
+            raise FileError(f"{file} has no tensor {missing[0]!r:.80}", op="load")
+        found |= {name: part[name] for name in names}
+        skipped(file, [f"the tensor {name}" for name in part if name not in index.names])
+    ordered = {name: found[name] for name in index.names}
+    if structure is None:
+        return ordered
+    return _with_structure(structure, ordered, make, index.size, index.name)
+
+
+def skipped(file: str, what: list[str]) -> None:
+    """Say what of a file is not in what is loaded."""
+    if what:
+        more = f" and {len(what) - 10} more" if len(what) > 10 else ""
+        warn_user(f"{file}: skipped {', '.join(what[:10])}{more}", SkippedWarning)

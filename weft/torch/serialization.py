@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.base.device import as_device
+from weft.core.tensor import wrap
 from weft.interop import weights
-from weft.torch.creation import tensor as new_tensor
+from weft.torch.tensor import labelled
 
 __all__ = ["load", "save"]
 
@@ -16,9 +17,23 @@ def save(obj: Any, f: Any, **_pickle_options: Any) -> None:
     weights.save(obj, f)
 
 
-def load(f: Any, map_location: Any = None, *, weights_only: bool = True, **_options: Any) -> Any:
-    """What `save` wrote, or the tensors of any safetensors file as a dict."""
-    if map_location is None or callable(map_location):
-        return weights.read(f, new_tensor)
-    device = as_device(map_location)
-    return weights.read(f, lambda array: new_tensor(array).to(device))
+def load(
+    f: Any,
+    map_location: Any = None,
+    *,
+    weights_only: bool = True,
+    mmap: bool | None = None,
+    **_options: Any,
+) -> Any:
+    """What `save` or PyTorch wrote, or the tensors of any safetensors file as a dict.
+
+    `map_location` is a device; functions and dicts, which say where tensors of other devices go,
+    leave them on the CPU.
+    """
+    other = map_location is None or callable(map_location) or isinstance(map_location, dict)
+    device = as_device(None if other else map_location)
+
+    def made(array: Any) -> Any:
+        return labelled(wrap(array)).to(device)
+
+    return weights.read(f, made, mmap=mmap is not False)
