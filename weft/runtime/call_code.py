@@ -2,6 +2,7 @@
 
     ptr @weft_call(ptr self, ptr args, i64 count)            a builtin function, see `native_call`
     i32 @weft_entry(ptr plan, ptr inputs, ptr outputs, ptr memory)
+    ptr @weft_sized_call(ptr self, ptr args, i64 count)      see `weft.runtime.sized_call_code`
     i32 @weft_nothing(ptr arrays, ptr arena, ptr run)        a run that does nothing, to test calls
 
 The memory of a call holds its tables (`Tables`), followed by the arena of the run: nothing whose
@@ -25,13 +26,16 @@ from weft.codegen.contract import Status
 from weft.codegen.index import Index, Ptr, Size
 from weft.codegen.machine import host
 from weft.codegen.text import Function, Module
+from weft.runtime.object_fields import field_at, item_at, leave, pointer_at
 from weft.runtime.object_layout import Places
 from weft.runtime.output_routing import LISTED, VALUE
 from weft.runtime.outputs import KEPT
+from weft.runtime.sized_call_code import SIZED_CALL, add_sized_call
 
-__all__ = ["EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
+__all__ = ["CALL", "EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
 
-EXPORTS = ["weft_call", "weft_entry", "weft_nothing"]
+CALL = "weft_call"
+EXPORTS = [CALL, "weft_entry", "weft_nothing", SIZED_CALL]
 #: The fields of the table that `weft_call` reads, one word each.
 FIELDS = (
     *("entry", "run", "memory", "tables", "inputs", "outputs", "results", "listed"),
@@ -80,6 +84,7 @@ def call_text(at: Places) -> str:
     _add_failed(module)
     _Call(module, at).write()
     _add_entry(module, at)
+    add_sized_call(module, at)
     run = [("ptr", "arrays"), ("ptr", "arena"), ("ptr", "run")]
     module.function("weft_nothing", "i32", run, linkage="").do(f"ret i32 {Status.DONE}")
     return module.text()
@@ -91,7 +96,7 @@ def _add_failed(module: Module) -> None:
     f = module.function("failed", "ptr", params, "nounwind noinline cold")
     number = f("call ptr @PyLong_FromLong(i64 %status)")
     with f.when(f(f"icmp eq ptr {number}, null")):
-        _leave(f, "null")
+        leave(f, "null")
     told = f.var("ptr", count=2)
     told.store(number)
     (told + 1).store("%given")
@@ -133,8 +138,8 @@ class _Call:
     def __init__(self, module: Module, at: Places) -> None:
         self.at = at
         params = [("ptr", "self"), ("ptr", "args"), ("i64", "count")]
-        self.f = f = module.function("weft_call", "ptr", params, linkage="")
-        self.table = _pointer(f.ptr("%self"), at.buffer).of("i64")
+        self.f = f = module.function(CALL, "ptr", params, linkage="")
+        self.table = pointer_at(f.ptr("%self"), at.buffer).of("i64")
         self.known = {name: (self.table + i).load_index() for i, name in enumerate(FIELDS)}
         self.pointer = {
             name: f.ptr(f(f"inttoptr i64 {self.known[name]} to ptr")) for name in FIELDS
@@ -144,7 +149,7 @@ class _Call:
         f, known, pointer = self.f, self.known, self.pointer
         with f.when(f("icmp ne i64 %count, 1")):
             self._fail(Status.INPUTS, pointer["none"])
-        self.given = _pointer(f.ptr("%args"))
+        self.given = pointer_at(f.ptr("%args"))
         size = f(f"call i64 @PyList_Size(ptr {self.given})")
         with f.when(f(f"icmp ne i64 {size}, {known['inputs']}")):
             f.do("call void @PyErr_Clear()")  # no list
@@ -153,7 +158,7 @@ class _Call:
             self._fail(Status.TAKEN)
         self.n_in, self.n_out = known["inputs"], known["outputs"]
         self.tables = Tables.at(pointer["memory"], self.n_in, self.n_out)
-        self.items = _pointer(self.given, self.at.items)
+        self.items = pointer_at(self.given, self.at.items)
         self._look_at_inputs()
         self.claim = self.table + FIELDS.index("memory")
         self.claim.store(0)
@@ -169,7 +174,7 @@ class _Call:
         replaced = self._deliver(made)
         self._drop_all(self.tables.inputs, self.n_in)
         with f.loop(0, replaced) as i:
-            self._drop(_item(self.tables.replaced, i))
+            self._drop(item_at(self.tables.replaced, i))
         self.claim.store(known["memory"])
         f.do(f"ret ptr {made}")
 
@@ -181,29 +186,29 @@ class _Call:
         bits = f.var("i32", "-1")
         other = f.var("ptr", pointer["tensor"])  # the tensor class that was seen last
         with f.loop(0, self.n_in) as i:
-            tensor = _item(self.items, i)
-            kind = _pointer(tensor, at.kind)
+            tensor = item_at(self.items, i)
+            kind = pointer_at(tensor, at.kind)
             plain = f(f"icmp eq ptr {kind}, {pointer['tensor']}")
             seen = f(f"icmp eq ptr {kind}, {other.load_ptr()}")
             with f.when(f(f"xor i1 {f(f'or i1 {plain}, {seen}')}, true")):
                 self._fail_unless_subtype(kind, pointer["tensor"])
                 other.store(kind)
-            array = _pointer(tensor, at.tensor_data)
+            array = pointer_at(tensor, at.tensor_data)
             with f.when(f(f"icmp eq ptr {array}, null")):
                 self._fail(Status.INPUTS)
-            family = _pointer(array, at.kind)
+            family = pointer_at(array, at.kind)
             with f.when(f(f"icmp ne ptr {family}, {pointer['array']}")):
                 self._fail_unless_subtype(family, pointer["array"])
             (self.tables.inputs + i).store(array)
-            data = _pointer(array, at.data)
+            data = pointer_at(array, at.data)
             (self.tables.arrays + i).store(data)
-            flags = _load("i32", array, at.flags)
+            flags = field_at("i32", array, at.flags)
             bits.store(f(f"and i32 {bits.load()}, {flags}"))
         dense = f(f"and i32 {bits.load()}, {_DENSE}")
         with f.when(f(f"icmp ne i32 {dense}, {_DENSE}")):
             self._fail(Status.LAYOUT)
         with f.loop(0, self.n_in) as i:
-            array = _item(self.tables.inputs, i)
+            array = item_at(self.tables.inputs, i)
             self._hold(array)
 
     def _fail_unless_subtype(self, kind: Ptr, of: Ptr) -> None:
@@ -242,7 +247,7 @@ class _Call:
             with f.when(f(f"icmp eq ptr {found}, null")):
                 f.do("call void @PyErr_Clear()")
                 self._undo(made, i, Status.NO_ROOM)
-            data = _pointer(found, at.data)
+            data = pointer_at(found, at.data)
             (self.tables.arrays + (self.n_in + i)).store(data)
             is_value = f(f"icmp eq i64 {row['role']}, {VALUE}")
             with f.when(is_value):
@@ -266,12 +271,12 @@ class _Call:
             there = f(f"icmp ne ptr {own}, {none}")
             with f.when(f(f"and i1 {missing}, {there}")):
                 spare = spare_at.load_ptr()
-                holders = _load("i64", own, at.count)
+                holders = field_at("i64", own, at.count)
                 both = f(f"icmp eq i64 {holders}, 2")  # its tensor and the spares
-                alone = f(f"icmp eq i64 {_load('i64', spare, at.count)}, 1")  # None never is
+                alone = f(f"icmp eq i64 {field_at('i64', spare, at.count)}, 1")  # None never is
                 with f.when(f(f"and i1 {both}, {alone}")):
-                    same = f(f"icmp eq ptr {_pointer(spare, at.tensor_data)}, {own}")
-                    unseen = f(f"icmp eq ptr {_pointer(spare, at.tensor_weak)}, null")
+                    same = f(f"icmp eq ptr {pointer_at(spare, at.tensor_data)}, {own}")
+                    unseen = f(f"icmp eq ptr {pointer_at(spare, at.tensor_weak)}, null")
                     with f.when(f(f"and i1 {same}, {unseen}")):
                         self._hold(spare)
                         tensor.store(spare)
@@ -284,9 +289,9 @@ class _Call:
     def _use_input(self, number: Index, array: Ptr) -> None:
         """Use the array of an input, if only its tensor and this call hold it."""
         f, at = self.f, self.at
-        old = _item(self.tables.inputs, number)
-        alone = f(f"icmp eq i64 {_load('i64', old, at.count)}, 2")
-        writeable = f(f"and i32 {_load('i32', old, at.flags)}, {_WRITEABLE}")
+        old = item_at(self.tables.inputs, number)
+        alone = f(f"icmp eq i64 {field_at('i64', old, at.count)}, 2")
+        writeable = f(f"and i32 {field_at('i32', old, at.flags)}, {_WRITEABLE}")
         with f.when(f(f"and i1 {alone}, {f(f'icmp ne i32 {writeable}, 0')}")):
             self._hold(old)
             array.store(old)
@@ -316,16 +321,16 @@ class _Call:
             place.store(new)
             count.store(number + 1)
 
-        room = f.var("ptr", _pointer(made, at.items))
+        room = f.var("ptr", pointer_at(made, at.items))
         slot = f.var("ptr")
         with f.loop(0, self.n_out) as i:
             row = _row(self.pointer["results"], i)
-            result = _item(self.tables.results, i)
+            result = item_at(self.tables.results, i)
             with f.when(f(f"icmp ne i64 {row['again']}, 0")):
                 reused = (self.tables.reused.of("i64") + i).load()
                 with f.when(f(f"icmp ne i64 {reused}, 0")):
                     for place, new in ((at.tensor_node, none), (at.tensor_grad, f.ptr("null"))):
-                        old = _pointer(result, place)
+                        old = pointer_at(result, place)
                         with f.when(f(f"icmp ne ptr {old}, {new}")):
                             f.do(f"call void @Py_IncRef(ptr {new})")
                             replace(result.bytes(place), new)
@@ -336,7 +341,7 @@ class _Call:
                 slot.store(room.load_ptr())
                 room.store(room.load_ptr("ptr") + 1)
             with f.when(f(f"xor i1 {listed}, true")):
-                to = _item(self.items, row["to"])
+                to = item_at(self.items, row["to"])
                 is_value = f(f"icmp eq i64 {row['role']}, {VALUE}")
                 where = f(f"select i1 {is_value}, i64 {at.tensor_data}, i64 {at.tensor_grad}")
                 slot.store(to.bytes(f.index(where)))
@@ -352,9 +357,9 @@ class _Call:
         tensor, array = f.var("ptr", none), f.var("ptr", result)
         with f.when(f(f"icmp ne i64 {role}, {VALUE}")):
             tensor.store(result)
-            array.store(_pointer(result, self.at.tensor_data))
+            array.store(pointer_at(result, self.at.tensor_data))
         spares = self._spares(i)
-        empty = f(f"icmp eq ptr {_item(spares, 1)}, {none}")
+        empty = f(f"icmp eq ptr {item_at(spares, 1)}, {none}")
         goes = f.index(f(f"select i1 {empty}, i64 0, i64 {SPARES - 2}"))
         for number, kept in ((0, tensor), (1, array)):
             first, thing = spares + number, kept.load_ptr()
@@ -363,7 +368,7 @@ class _Call:
             first.store(thing)
 
     def _spares(self, i: Index) -> Ptr:
-        items = _pointer(self.pointer["spares"], self.at.items)
+        items = pointer_at(self.pointer["spares"], self.at.items)
         return items.of("ptr") + i * SPARES
 
     # --- ways out -------------------------------------------------------------------------------
@@ -379,7 +384,7 @@ class _Call:
     def _fail(self, status: str | int, given: Ptr | None = None) -> None:
         f = self.f
         args = f"ptr {self.pointer['failed']}, i64 {status}, ptr {given or self.given}"
-        _leave(f, f(f"call ptr @failed({args})"))
+        leave(f, f(f"call ptr @failed({args})"))
 
     def _hold(self, thing: Ptr) -> None:
         """`Py_IncRef` of an array or a tensor: neither is ever immortal."""
@@ -389,7 +394,7 @@ class _Call:
     def _drop_all(self, things: Ptr, count: Size) -> None:
         f = self.f
         with f.loop(0, count) as i:
-            self._drop(_item(things, i))
+            self._drop(item_at(things, i))
 
     def _drop(self, thing: Ptr) -> None:
         self.f.do(f"call void @Py_DecRef(ptr {thing})")  # may be null
@@ -406,16 +411,16 @@ def _add_entry(module: Module, at: Places) -> None:
     )
     all_good = f.var("i1", "true")
     for side, first in (("inputs", 0), ("outputs", known["inputs"])):
-        items = _pointer(f.ptr(f"%{side}"), at.items)
+        items = pointer_at(f.ptr(f"%{side}"), at.items)
         with f.loop(0, known[side]) as i:
-            array = _item(items, i)
-            same = f(f"icmp eq ptr {_pointer(array, at.kind)}, {array_type}")
+            array = item_at(items, i)
+            same = f(f"icmp eq ptr {pointer_at(array, at.kind)}, {array_type}")
             all_good.store(f(f"and i1 {all_good.load()}, {same}"))
             with f.when(same):
-                flags = f(f"and i32 {_load('i32', array, at.flags)}, {_DENSE}")
+                flags = f(f"and i32 {field_at('i32', array, at.flags)}, {_DENSE}")
                 dense = f(f"icmp eq i32 {flags}, {_DENSE}")
                 all_good.store(f(f"and i1 {all_good.load()}, {dense}"))
-                data = _pointer(array, at.data)
+                data = pointer_at(array, at.data)
                 (f.ptr("%memory", "ptr") + (i + first)).store(data)
     with f.when(f(f"xor i1 {all_good.load()}, true")):
         f.do(f"ret i32 {Status.LAYOUT}")
@@ -424,29 +429,6 @@ def _add_entry(module: Module, at: Places) -> None:
     f.do(f"ret i32 {f(f'call i32 {entry}(ptr %memory, ptr {arena}, ptr {run})')}")
 
 
-# --- pieces --------------------------------------------------------------------------------------
-
-
 def _row(rows: Ptr, i: Index) -> dict[str, Index]:
     row = rows.of("i64") + i * len(RESULT)
     return {name: (row + j).load_index() for j, name in enumerate(RESULT)}
-
-
-def _leave(f: Function, result: str) -> None:
-    f.do(f"ret ptr {result}")
-    f.block(f.fresh("never"))
-
-
-def _load(kind: str, base: Ptr, at: int) -> str:
-    """The field of a type at a place of an object."""
-    return base.bytes(at).of(kind).load()
-
-
-def _pointer(base: Ptr, at: int = 0) -> Ptr:
-    """The pointer at a place of an object."""
-    return base.bytes(at).of("ptr").load_ptr()
-
-
-def _item(base: Ptr, i: Size) -> Ptr:
-    """The pointer `i` of a table."""
-    return (base.of("ptr") + i).load_ptr()

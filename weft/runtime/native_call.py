@@ -18,7 +18,7 @@ import ctypes
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from weft.codegen.jit import CannotLoad
 from weft.core.ownership import proven
 from weft.core.tensor import Tensor, wrap
 from weft.runtime.call_code import (
+    CALL,
     EXPORTS,
     FIELDS,
     PLAN,
@@ -42,8 +43,9 @@ from weft.runtime.memory import aligned_memory
 from weft.runtime.object_layout import places
 from weft.runtime.output_routing import LISTED, VALUE
 from weft.runtime.rungs import rung
+from weft.runtime.sized_call_code import SIZED_CALL
 
-__all__ = ["CallPlan", "Result", "entry", "native_call", "provide_memory"]
+__all__ = ["CallPlan", "Result", "builtin", "entry", "native_call", "provide_memory"]
 
 #: The index of `PyArray_Empty` in NumPy's C API table.
 _EMPTY = 184
@@ -105,7 +107,7 @@ def native_call(
         return None
     if reuses is None:
         reuses = _counts_are_reliable()
-    method, empty = ready.method, ready.empty
+    empty = ready.empty
     rows = (ctypes.c_int64 * max(1, len(RESULT) * len(plan.results)))()
     table = (ctypes.c_int64 * len(FIELDS))()
     kept: list[Any] = [plan.failed, rows]
@@ -127,6 +129,17 @@ def native_call(
         *(id(plan.failed), empty, id(spares)),
     ]
     table.kept = kept  # type: ignore[attr-defined]  # as long as the function lives, so do they
+    return _new_builtin(ready.methods[CALL], table)
+
+
+def builtin(name: str, table: Any) -> Callable[[list[Any]], list[Any]] | None:
+    """A builtin function whose code is one of `EXPORTS`, and which reads a table; None if it is not
+    possible here. What the table refers to must live as long as the table."""
+    ready = _ready() if rung() == "machine" else None
+    return None if ready is None else _new_builtin(ready.methods[name], table)
+
+
+def _new_builtin(method: _MethodDef, table: Any) -> Callable[[list[Any]], list[Any]]:
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
@@ -168,9 +181,9 @@ def _request() -> Request | None:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """The machine code as a method definition for Python, and the address of NumPy's `empty`."""
+    """The machine code as method definitions for Python, and the address of NumPy's `empty`."""
 
-    method: _MethodDef
+    methods: Mapping[str, _MethodDef]
     entry: Callable[..., int]
     nothing: int
     empty: int
@@ -187,10 +200,13 @@ def _ready() -> _Ready | None:
     except (CannotLoad, ImportError, AttributeError, ValueError):  # NumPy has no such table
         return None
     library.keep()
-    method = _MethodDef(b"call", library.address("weft_call"), _FASTCALL, b"Run a program.")
-    _METHODS.append(method)
+    methods = {
+        name: _MethodDef(b"call", library.address(name), _FASTCALL, b"Run a program.")
+        for name in (CALL, SIZED_CALL)
+    }
+    _METHODS.extend(methods.values())
     made = _ENTRY(library.address("weft_entry"))
-    return _Ready(method, made, library.address("weft_nothing"), empty)
+    return _Ready(methods, made, library.address("weft_nothing"), empty)
 
 
 def _numpy_function(number: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ class Places:
 
     items        list: the address of its items
     data, flags  array: the address of its data, and NumPy's flags
+    ndim, shape  array: the number of its axes (i32), and the address of their sizes
     count, kind  any object: its reference count, and its class
     buffer       ctypes array: the address of its elements
     tensor_*     Tensor: its slots
@@ -35,6 +36,8 @@ class Places:
     items: int
     data: int
     flags: int
+    ndim: int
+    shape: int
     count: int
     kind: int
     buffer: int
@@ -66,9 +69,9 @@ def places() -> Places | None:
     return Places(*found)  # type: ignore[arg-type]
 
 
-def _list_and_array() -> tuple[int | None, int | None, int | None]:
-    """The offsets of a list's items, and of an array's data and flags."""
-    items: list[Any] = [np.arange(3), np.arange(12).reshape(3, 4).T]
+def _list_and_array() -> tuple[int | None, ...]:
+    """The offsets of a list's items, and of an array's data, flags, number of axes and shape."""
+    items: list[Any] = [np.arange(3), np.arange(12).reshape(3, 4).T, np.zeros((5, 1, 7, 2))]
     size = list.__basicsize__
     at_items = _only(
         at
@@ -80,12 +83,28 @@ def _list_and_array() -> tuple[int | None, int | None, int | None]:
         at for at in range(16, end, 8) if all(_word(item, at) == item.ctypes.data for item in items)
     )
     flag = ctypes.c_int32.from_address
-    at_flags = _only(
+
+    def number(wanted: Callable[[Any], int]) -> int | None:
+        return _only(
+            at
+            for at in range(16, end, 4)
+            if all(flag(id(item) + at).value == wanted(item) for item in items)
+        )
+
+    # The strides follow the shape, in the object as in memory: no other word is taken for an address.
+    at_shape = _only(
         at
-        for at in range(16, end, 4)
-        if all(flag(id(item) + at).value == item.flags.num for item in items)
+        for at in range(16, end - 8, 8)
+        if all(_word(item, at + 8) == _word(item, at) + 8 * item.ndim for item in items)
+        and all(_is_table(_word(item, at), [*item.shape, *item.strides]) for item in items)
     )
-    return at_items, at_data, at_flags
+    return (
+        at_items,
+        at_data,
+        number(lambda item: item.flags.num),
+        number(lambda item: item.ndim),
+        at_shape,
+    )
 
 
 def _head() -> tuple[int | None, int | None]:

@@ -13,6 +13,8 @@ is hardly anything to compute.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -27,6 +29,7 @@ from weft.ir.types import TensorType
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.output_routing import Call, deliver
+from weft.runtime.sized_call import SizedCalls, sized_calls
 
 if TYPE_CHECKING:
     from weft.runtime.native import NativeProgram
@@ -50,9 +53,11 @@ class SizedProgram(Program):
             for i, value in enumerate(graph.inputs)
             if isinstance(value.type, TensorType) and has_dims(value.type.shape)
         ]
-        self._programs: dict[object, tuple[Mapping[str, int], Program]] = {}
-        self._calls: list[dict[object, Call]] = []  # of these programs, one for each routing
-        self._last: object = None  # the sizes of the last call
+        self._programs: dict[object, tuple[Mapping[str, int], Program, int]] = {}
+        #: Calls of these programs, by their sizes, in one dispatcher for each routing.
+        self._calls: list[tuple[dict[object, Call], SizedCalls | None]] = []
+        self._made = itertools.count()  # numbers of programs
+        self._last = (ctypes.c_int64 * 1)(-1)  # the number of the last one that was called
         self._room = 0  # bytes of their memory
         self._lock = threading.RLock()
         self.call: Call = self._dispatching(lambda program: program.call)
@@ -64,18 +69,17 @@ class SizedProgram(Program):
     @property
     def sizes(self) -> list[Mapping[str, int]]:
         """The sizes that calls had, those of the last call last."""
-        return [sizes for sizes, _ in self._in_order()]
+        return [sizes for sizes, _, _ in self._in_order()]
 
     @property
     def programs(self) -> list[Program]:
         """The program for each of these sizes: all have the same code."""
-        return [program for _, program in self._in_order()]
+        return [program for _, program, _ in self._in_order()]
 
-    def _in_order(self) -> list[tuple[Mapping[str, int], Program]]:
+    def _in_order(self) -> list[tuple[Mapping[str, int], Program, int]]:
         with self._lock:
-            found = dict(self._programs)
-        last = found.pop(self._last, None)
-        return [*found.values(), *([] if last is None else [last])]
+            found = [*self._programs.values()]
+        return sorted(found, key=lambda row: row[2] == self._last[0])
 
     def latest(self) -> Program:
         """The program for the most recent sizes; itself, if there are none yet."""
@@ -112,47 +116,57 @@ class SizedProgram(Program):
     def _dispatching(self, call_of: Callable[[Program], Call]) -> Call:
         """A call that finds the program for the sizes of its inputs."""
         calls: dict[object, Call] = {}
-        self._calls.append(calls)
         symbolic = self._symbolic
 
-        def call(inputs: list[Tensor]) -> list[Tensor]:
-            self._last = key = tuple([inputs[i]._data.shape for i in symbolic])
+        def missed(inputs: list[Tensor]) -> list[Tensor]:
+            key = tuple([inputs[i]._data.shape for i in symbolic])
+            _, program, number = self._for_key(key, inputs)
             found = calls.get(key)
             if found is None:
-                program = self._for_key(key, inputs)
                 found = calls[key] = call_of(program)
+                if fast is not None:
+                    fast.keep([*itertools.chain(*key)], found, number)
+            self._last[0] = number
             handed = [inputs]
             del inputs  # a program may write to arrays that nobody else holds
             return found(handed.pop())
 
-        return call
+        sized = [(i, len(self._inputs[i].tensor_type.shape)) for i in symbolic]
+        fast = sized_calls(len(self._inputs), sized, missed, self._last)
+        self._calls.append((calls, fast))
+        return missed if fast is None else fast.call
 
     def for_inputs(self, inputs: list[Tensor]) -> Program:
         """The program for the sizes of these inputs."""
-        return self._for_key(tuple([inputs[i]._data.shape for i in self._symbolic]), inputs)
+        return self._for_key(tuple([inputs[i]._data.shape for i in self._symbolic]), inputs)[1]
 
-    def _for_key(self, key: object, inputs: list[Tensor]) -> Program:
+    def _for_key(
+        self, key: object, inputs: list[Tensor]
+    ) -> tuple[Mapping[str, int], Program, int]:
         with self._lock:
             found = self._programs.get(key)
             if found is None:
-                found = self._programs[key] = self._adapted(sizes_of(self.native.captured, inputs))
+                sizes = sizes_of(self.native.captured, inputs)
+                found = self._programs[key] = sizes, self._adapted(sizes), next(self._made)
                 self._room += _memory(found[1])
                 self._forget()
-            return found[1]
+            return found
 
-    def _adapted(self, sizes: Mapping[str, int]) -> tuple[Mapping[str, int], Program]:
+    def _adapted(self, sizes: Mapping[str, int]) -> Program:
         if self.native.fits(sizes):
-            return sizes, self.native.for_sizes(sizes)
-        return sizes, InterpretedProgram(self.native.graph, "a tensor would be empty")
+            return self.native.for_sizes(sizes)
+        return InterpretedProgram(self.native.graph, "a tensor would be empty")
 
     def _forget(self) -> None:
         """Drop the oldest sets of sizes, if there are too many."""
         while len(self._programs) > MOST or (len(self._programs) > LEAST and self._room > ROOM):
             key = next(iter(self._programs))
-            _, program = self._programs.pop(key)
+            _, program, _ = self._programs.pop(key)
             self._room -= _memory(program)
-            for calls in self._calls:
-                calls.pop(key, None)
+            for calls, fast in self._calls:
+                call = calls.pop(key, None)
+                if fast is not None and call is not None:
+                    fast.forget(call)
 
 
 def _memory(program: Program) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.base.dim_algebra import dim_max
-from weft.base.dims import has_dims, typical
+from weft.base.dims import has_dims, is_zero, typical
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import TensorType
@@ -321,7 +321,7 @@ def described(plan: GraphPlan) -> list[str]:
     for step in plan.steps:
         ops = " ".join(node.op.name for node in step.group.in_order())
         made = ", ".join(f"{value.type} {_where(plan, value)}" for value in step.outputs)
-        more = f", {step.room} bytes of its own" if step.room else ""
+        more = "" if is_zero(step.room) else f", {step.room} bytes of its own"
         more += f", in {step.parts} parts" if step.parts != 1 else ""
         lines.append(f"{step.kind}: {ops} → {made}{more}")
         for nested in step.nested:
