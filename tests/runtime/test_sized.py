@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import weft
 from tests.support.sized import CASES, SIZES, inputs_of, specs_of
 from tests.support.sized_kernels import ATTENTION, KERNEL_CASES
+from weft.codegen.contract import NotNative
 from weft.compile import run_passes
 from weft.core.bind import bind
 from weft.ir.interpret import interpret
@@ -72,6 +75,13 @@ def test_one_code_serves_all_sizes() -> None:
     assert program.sizes == [{"B": 4}, {"B": 1}, {"B": 9}]
     libraries = {id(part.library) for part in program.programs if isinstance(part, NativeProgram)}
     assert libraries == {id(program.native.library)}
+
+
+def test_plans_of_any_size_are_printed() -> None:
+    specs = [weft.spec(("B", 64)), weft.spec((64, 256))]
+    program = native(weft.make_graph(lambda x, w: x @ w, *specs))
+    assert isinstance(program, SizedProgram)
+    assert "product: matmul → f32[B,256] as output 0, max(" in program.native.plan()
 
 
 def test_memory_is_planned_for_the_sizes() -> None:
@@ -149,6 +159,73 @@ def test_empty_tensors_are_interpreted() -> None:
     first, second = program([weft.zeros((0, 3))])
     assert (first.shape, second.tolist()) == ((0,), 0.0)
     assert isinstance(program.latest(), InterpretedProgram)
+
+
+def test_any_order_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are found by their sizes: of two inputs, where slots collide, and after some are
+    forgotten; by machine code, and where there is none."""
+    monkeypatch.setattr(sized, "MOST", 40)
+    graph = weft.make_graph(
+        lambda x, y: (x.sum(), y * 2 + x.shape[0]), weft.spec(("B", "T")), weft.spec(("T", 2))
+    )
+    program = native(graph)
+    assert isinstance(program, SizedProgram)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        b, t = (int(n) for n in rng.integers(0, 8, 2))
+        total, doubled = program.call([weft.ones((b, t)), weft.ones((t, 2))])
+        assert total.item() == b * t
+        assert doubled.tolist() == [[2.0 + b] * 2] * t
+        assert program.sizes[-1] == {"B": b, "T": t}
+    assert len(program.sizes) <= 40
+
+
+class Own(weft.Tensor):
+    """A class of tensors that is not Weft's."""
+
+
+def test_what_is_no_list_of_tensors_is_left_to_python() -> None:
+    program = native(weft.make_graph(lambda x: x * 2, weft.spec(("B",))))
+    for size in (3, 4, 3, 4):
+        program.call([weft.ones(size)])
+    x = weft.asarray(np.arange(12.0, dtype=np.float32)[::4])  # not dense
+    assert program.call([x])[0].tolist() == [0.0, 8.0, 16.0]
+    own = Own()
+    own._data = np.ones(4, np.float32)
+    assert program.call([own])[0].tolist() == [2.0] * 4
+    calls: Any = program.call
+    for wrong in ((), ([],), ((weft.ones(3),),), ([None],), ([weft.ones(3)], 1)):
+        with pytest.raises((weft.errors.WeftError, TypeError, AttributeError, IndexError)):
+            calls(*wrong)
+    assert program.call([weft.ones(3)])[0].tolist() == [2.0] * 3
+
+
+def test_programs_and_their_calls_are_freed() -> None:
+    program: Any = native(weft.make_graph(lambda x: x * 2, weft.spec(("B",))))
+    for size in (3, 4, 3):
+        program.call([weft.ones(size)])
+    gone = weakref.ref(program), weakref.ref(program.native.library)
+    del program
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+
+
+def test_bugs_are_no_reason_for_a_program_per_set_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only errors that say that sizes must be known are."""
+    graph = weft.make_graph(lambda x: x * 2, weft.spec(("B",)))
+    for error, falls_back in ((NotNative("a"), True), (TypeError("a bug"), False)):
+
+        def generate(*_args: Any, error: Exception = error) -> Any:
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(NativeProgram, "generate", generate)
+            patched.setattr("weft.codegen.cache._from_disk", lambda *_args: None)
+            if falls_back:
+                assert "NotNative: a" in native(graph).why  # type: ignore[attr-defined]
+            else:
+                with pytest.raises(TypeError, match="a bug"):
+                    native(graph)
 
 
 def test_the_oldest_sizes_go(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def _step(w: Any, m: Any, x: Any) -> Any:
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "elementwise": (lambda x, y: (weft.exp(x) * y + 1, x / (1 + y * y)), [(8, 6), (6,)], 1),
     "softmax": (lambda x: weft.softmax(x.T * 2, axis=0).sum(axis=1), [(8, 6)], 3),
-    "layer norm": (_gradients(lambda x: F.gelu(F.layer_norm(x, (6,))).sum()), [(8, 6)], 3),
+    "layer norm": (_gradients(lambda x: F.gelu(F.layer_norm(x, (6,))).sum()), [(8, 6)], 4),
     "products": (lambda x, w: weft.exp(weft.exp(x @ w) @ w) @ w, [(8, 6), (6, 6)], 3),
     "totals": (lambda x, w: ((x @ w) ** 2).sum(), [(8, 6), (6, 6)], 1),
     "prologues": (_prologue, [(8, 6), (6, 5), (5,)], 3),

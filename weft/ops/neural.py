@@ -111,7 +111,7 @@ def _standardize_values(xp: Any, x: Any, *, axis: Axes, eps: float) -> Any:
     mean = xp.sum(x, axis=axis, keepdims=True) / n
     centred = x - mean
     var = xp.sum(centred * centred, axis=axis, keepdims=True) / n
-    return centred / xp.sqrt(var + eps), mean, var
+    return centred * (1 / xp.sqrt(var + eps)), mean, var  # one division for each statistic
 
 
 def _standardize_numpy(x: Any, *, axis: Axes, eps: float) -> Any:
@@ -135,7 +135,7 @@ def _standardize_vjp(xp: Any, g: Any, out: Any, x_type: Any, *, axis: Axes, eps:
     if g_standard is not None:
         even = xp.sum(g_standard, axis=axis, keepdims=True) / n
         along = xp.sum(g_standard * standard, axis=axis, keepdims=True) / n
-        parts.append((g_standard - even - standard * along) / scale)
+        parts.append((g_standard - even - standard * along) * (1 / scale))
     if g_mean is not None:
         parts.append(xp.broadcast_to(g_mean / n, x_type.shape))
     if g_var is not None:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from weft.codegen.contract import Status
 from weft.codegen.index import Index, Ptr, Size
 from weft.codegen.machine import host
-from weft.codegen.text import Function, Module
+from weft.codegen.text import Module
 from weft.runtime.object_fields import field_at, item_at, leave, pointer_at
 from weft.runtime.object_layout import Places
 from weft.runtime.output_routing import LISTED, VALUE

@@ -1,5 +1,5 @@
-"""Reads fields of Python's objects, in generated code; `weft.runtime.object_layout` knows where they
-are."""
+"""Reads fields of Python's objects, in generated code; `weft.runtime.object_layout` knows where
+they are."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _list_and_array() -> tuple[int | None, ...]:
             if all(flag(id(item) + at).value == wanted(item) for item in items)
         )
 
-    # The strides follow the shape, in the object as in memory: no other word is taken for an address.
+    # The strides follow the shape, in the object as in memory. No other word is used as an address.
     at_shape = _only(
         at
         for at in range(16, end - 8, 8)

@@ -140,9 +140,7 @@ class SizedProgram(Program):
         """The program for the sizes of these inputs."""
         return self._for_key(tuple([inputs[i]._data.shape for i in self._symbolic]), inputs)[1]
 
-    def _for_key(
-        self, key: object, inputs: list[Tensor]
-    ) -> tuple[Mapping[str, int], Program, int]:
+    def _for_key(self, key: object, inputs: list[Tensor]) -> tuple[Mapping[str, int], Program, int]:
         with self._lock:
             found = self._programs.get(key)
             if found is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,8 @@ class SizedCalls:
             *(inputs, len(sized), at_rows, words, at_slots),
             *(id(Tensor), id(np.ndarray), id(missed), at_latest),
         ]
-        table.kept = [rows, self._slots, self._kept, missed, latest]  # as long as the function lives
+        # They live as long as the function.
+        table.kept = [rows, self._slots, self._kept, missed, latest]
 
     def keep(self, sizes: Sequence[int], call: Call, number: int) -> None:
         """Keep a call for these sizes, unless their slot is taken."""

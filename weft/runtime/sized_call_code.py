@@ -6,8 +6,8 @@ is a builtin function that takes a list of tensors, as `weft_call` does. It find
 kept for the shapes of these tensors in a table, and makes it; if there is none, it calls a Python
 function. It checks that it has seen what it reads: any other object is left to that function.
 
-The table has `SLOTS` slots, found by a hash of the sizes. A slot has a call (or 0), a number that is
-stored where the program keeps which sizes ran last, and the sizes.
+The table has `SLOTS` slots, found by a hash of the sizes. A slot has a call (or 0), a number that
+is stored where the program keeps which sizes ran last, and the sizes.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Rows:
 
 def _counts(machine: Machine) -> tuple[int, ...]:
     """The numbers of rows of tiles, of which each number of queries finds one that suits it."""
-    return (1, 4, 7, 9, 10, 11, 14) if machine.registers == 32 else (1, 2, 3, 4, 6)
+    return (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14) if machine.registers == 32 else (1, 2, 3, 4, 6)
 
 
 def tile_rows(rows: int, machine: Machine) -> int:

@@ -206,25 +206,28 @@ class _Forward:
         before = w.read_one(self.tops, at)
         best = f.var(w.whole, w.splat(before).name)
 
-        def look(column: Size, some: bool) -> None:
+        def score(column: Size, some: bool) -> Vec:
             place = w.element(line, column)
             if some:
-                score, _ = w.score(place, column, own, mask)
-            else:
-                score = w.read(place) * w.spec.scale
-            w.write(score, place)
-            best.store(largest(score, w.vec(best.load())).name)
+                return w.score(place, column, own, mask)[0]
+            return w.read(place) * w.spec.scale
+
+        def look(column: Size, some: bool) -> None:
+            best.store(largest(score(column, some), w.vec(best.load())).name)
 
         w.each_vector(limit, look)
         top = w.fold(w.vec(best.load()), "max")
         taken = w.splat(_finite(top))
         total = f.var(w.whole, "zeroinitializer")
-        with f.loop(0, limit, lanes) as column:
-            place = w.element(line, column)
-            less = w.read(place) - taken
+
+        # Scores are computed again: a vector that is stored under a mask cannot be loaded at once.
+        def weigh(column: Size, some: bool) -> None:
+            less = score(column, some) - taken
             weight = w.vec(call(f, "exp", w.number.dtype, lanes, less.name))
-            w.write(weight, place)
+            w.write(weight, w.element(line, column))
             total.store((w.vec(total.load()) + weight).name)
+
+        w.each_vector(limit, weigh)
         return before, top, w.fold(w.vec(total.load()), "add")
 
     def _scaled(self, later: str, before: Vec, top: Vec, at: Size) -> Vec:

@@ -224,10 +224,10 @@ class Work:
     ) -> None:
         """Multiply one tile of rows with all panels; steps are in bytes."""
         f, packed = self.f, self.number.packed
-        first = ""
+        last = ""
         if has_dims((rows,)):
             name = self._tile_of(right)
-            first = f"i64 {f.size(rows)}, "
+            last = f", i64 {f.size(rows)}"
         else:
             name = tile(
                 f.module, packed, packed, rows, right.vectors, across=across, last=right.last
@@ -236,17 +236,17 @@ class Work:
             at = right.at.bytes(p * right.panel)
             to = out.bytes(p * (right.vectors * self.lanes * self.width))
             f.do(
-                f"call void @{name}({first}ptr {left}, i64 {f.size(left_step)}, ptr {at}, "
+                f"call void @{name}(ptr {left}, i64 {f.size(left_step)}, ptr {at}, "
                 f"i64 {f.size(right.step)}, i64 {f.size(terms)}, ptr {to}, i64 {f.size(out_step)}, "
-                f"i1 {more})"
+                f"i1 {more}{last})"
             )
 
     def _tile_of(self, right: Right) -> str:
-        """A function that calls the tile with as many rows as its first argument says."""
+        """A function that calls the tile with as many rows as its last argument says: the others
+        stay where they are."""
         packed, counts, vectors, last = self.number.packed, self.counts, right.vectors, right.last
         name = f"tiles.{packed}.{'.'.join(map(str, counts))}x{vectors}.{last}"
         params = [
-            ("i64", "rows"),
             ("ptr noalias", "a"),
             ("i64", "a_step"),
             ("ptr noalias", "b"),
@@ -255,8 +255,9 @@ class Work:
             ("ptr noalias", "sums"),
             ("i64", "sums_step"),
             ("i1", "more"),
+            ("i64", "rows"),
         ]
-        given = ", ".join(f"{kind} %{param}" for kind, param in params[1:])
+        given = ", ".join(f"{kind} %{param}" for kind, param in params[:-1])
 
         def make(module: Module) -> None:
             tiles = [
@@ -271,7 +272,7 @@ class Work:
             f.do(f"switch i64 %rows, label %{labels[-1]} [ {cases} ]")
             for label, one in zip(labels, tiles, strict=True):
                 f.block(label)
-                f.do(f"call void @{one}({given})")
+                f.do(f"tail call void @{one}({given})")
                 f.do("ret void")
 
         return self.module.once(name, make)

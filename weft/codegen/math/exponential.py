@@ -80,12 +80,9 @@ def expm1(x: Vec) -> Vec:
 
 def sigmoid(x: Vec) -> Vec:
     """1 / (1 + exp(-x)); 0 once exp(-x) is infinite."""
-    # For -|x|: e / (1 + e), corrected by the sum's rounding error. For |x|: 1 minus that, which is
-    # exact enough.
     power = exp_within(clamped_below(-abs(x), _RANGE[x.kind][0]))
     total = power + 1.0
-    lost = power - (total - 1.0)
-    ratio = power / total
-    ratio = (ratio * lost).fma(ratio - 1.0, ratio)
-    out = (x < 0.0).pick(ratio, 1.0 - ratio)
+    lost = power - (total - 1.0)  # the sum's rounding error
+    out = (x < 0.0).pick(power, 1.0) / total
+    out = (out * lost).fma(-0.75, out)  # by lost / total: 1 / total is between 0.5 and 1
     return (x < _SIGMOID_END[x.kind]).pick(0.0, out)

@@ -28,6 +28,8 @@ NOTHING: Mapping[int, Source] = {}
 #: Limits for fusing the epilogue into the tile itself: maximum terms, minimum tiles, maximum
 #: unrolled ops. Storing sums and loading them again takes a tenth of the time of such short tiles.
 SHORT, MANY, WRITTEN_OUT = 64, 8, 80
+#: The same for the vectors of a row of sums that are loaded again: maximum unrolled ops.
+UNROLLED = 8
 #: Terms copied between two polls for cancellation; a multiple of all lane counts.
 COPIED = 1 << 14
 # padding between rows of a copy: a distance that is no power of two avoids cache conflicts
@@ -95,6 +97,7 @@ class _Writer:
         self.number = number
         self.plan = plan
         self.store = store
+        self.ops = ops
         self.lanes = module.machine.lanes(number.width)
         self.panel = plan.vectors * self.lanes
         self.tiles = -(-product.m // plan.rows)
@@ -356,7 +359,10 @@ class _Writer:
         f, plan, n, width = self.f, self.plan, self.product.n, self.number.width
         sums = self.sums
         if self.blocks != 1:
-            sums = sums.bytes(near * (self.rows * self.panel * width))
+            each = self.rows * self.panel * width
+            if has_dims((self.blocks,)):  # of one block, the sums of each tile take the same place
+                each = f.module.sizes.let(f"{each} if {self.blocks} > 1 else 0", low=0, high=each)
+            sums = sums.bytes(near * each)
         given = (
             f"(ptr {walk.a}, i64 {walk.a_step}, ptr {walk.b}, i64 {walk.b_step}, i64 {walk.k}, "
             f"ptr {sums}, i64 {self.panel * width}, i1 {more})"
@@ -525,7 +531,10 @@ class _Writer:
                 value = (line + v).load(self.number.width)
                 self._give(value, [*index, left + v * lanes], some)
 
-            if vectors != 0:
+            if isinstance(vectors, int) and 0 < vectors * self.ops <= UNROLLED:
+                for each in range(vectors):
+                    give(each)
+            elif vectors != 0:
                 with f.loop(0, vectors) as v:
                     give(v)
             if has_dims((tail,)):

@@ -20,7 +20,7 @@ from weft.codegen.sizes import RunSizes
 __all__ = ["Variant", "likely", "row_counts", "variants"]
 
 #: Rows of the tiles for products that have fewer rows than a tile: as many of them as there are.
-FEWER = (1, 4, 7, 10)
+FEWER = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
 #: A stride that no cache minds.
 _STRIDE = 1009
 
@@ -120,7 +120,7 @@ def _rows(m: int, counts: tuple[int, ...], vectors: int, machine: Machine, sizes
     # Names of sizes do not begin like these.
     each = f"(-(-({m}) // let_rows) * let_cost, -let_rows)"
     best = f"min([{each} for let_rows, let_cost in {pairs} if let_rows <= {m}])[1]"
-    return sizes.let(f"{counts[-1]} if {m} > {4 * counts[-1]} else -{best}", high=counts[-1])
+    return sizes.let(f"{counts[-1]} if {m} > {16 * counts[-1]} else -{best}", high=counts[-1])
 
 
 def _terms(
