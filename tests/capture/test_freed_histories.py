@@ -100,3 +100,67 @@ def test_a_history_is_freed_as_eagerly(program: Any, fails: Any, backend: Any) -
         return found
 
     assert run(lambda f: weft.compile(f, backend=backend)) == run(lambda f: f)
+
+
+class Box:
+    """An attribute that is a number first, then a tensor with a history: SAC's temperature."""
+
+    kept: Any = 0.5
+
+
+def beside_it(w: Any, v: Any, box: Any) -> Any:
+    loss = (w * v).sum()
+    loss.backward()
+    return [loss, w.exp().sum(), (v * 2).sum()]
+
+
+def of_both(w: Any, v: Any, box: Any) -> Any:
+    """`h` is kept, so that both can be differentiated; the loss inside frees its own part."""
+    h = w * v
+    (h * h).sum().backward(retain_graph=True)
+    return [h.sum(), (h * 3).sum()]
+
+
+def on_an_attribute(w: Any, v: Any, box: Any) -> Any:
+    loss = (box.kept * w).sum()
+    loss.backward()
+    box.kept = v.exp()
+    return [loss]
+
+
+def on_an_attribute_by_item(w: Any, v: Any, box: Any) -> Any:
+    loss = (box.kept * w).sum()
+    loss.backward()
+    box.kept = v.exp()
+    return [(v * loss.item()).sum()]
+
+
+def by_grad(w: Any, v: Any, box: Any) -> Any:
+    (g,) = weft.autograd.grad((box.kept * w).sum(), [w])
+    box.kept = v.exp() * g
+    return [box.kept.sum()]
+
+
+@pytest.mark.filterwarnings("ignore:.*continues into ops from outside")
+@pytest.mark.parametrize("capture", [weft.compile, weft.trace])
+@pytest.mark.parametrize(
+    "program", [beside_it, of_both, on_an_attribute, on_an_attribute_by_item, by_grad]
+)
+def test_results_beside_one_that_was_freed_keep_their_histories(program: Any, capture: Any) -> None:
+    def run(f: Any) -> list[Any]:
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        v = weft.tensor([0.5, -1.0], requires_grad=True)
+        box = Box()
+        found: list[Any] = []
+        for _ in range(4):
+            for result in f(w, v, box):
+                try:
+                    result.backward(retain_graph=True)
+                    found.append("went")
+                except weft.errors.GradientError as error:
+                    found.append(type(error).__name__)
+            for x in (w, v):
+                found += [None] if x.grad is None else x.grad.tolist()
+        return found
+
+    assert run(capture(program)) == pytest.approx(run(program))

@@ -171,7 +171,53 @@ def put_on_for_good(wrap: Wrap) -> list[Any]:
     return found
 
 
+def on_a_result(hook: Callable[..., Any], inside: bool = False) -> Callable[[Wrap], list[Any]]:
+    """A hook on what a result is computed from; `hook(gradient, log, how much)`."""
+
+    def row(wrap: Wrap) -> list[Any]:
+        w = leaf()
+        seen: list[Any] = []
+        scale = [2.0]
+
+        def hooked(x: Any) -> Any:
+            y = w * x
+            y.register_hook(lambda g: hook(g, seen, scale[0]))
+            if inside:
+                (y * y).sum().backward(retain_graph=True)
+            return (y * y).sum()
+
+        f = wrap(hooked)
+        found: list[Any] = []
+        for k in range(4):
+            scale[0] = 2.0 + k // 2
+            w.grad = None
+            f(data(k)).backward()
+            found.append(w.grad.tolist())
+        return [*found, *[x.tolist() if isinstance(x, weft.Tensor) else x for x in seen]]
+
+    row.__name__ = f"on_a_result_{hook.__name__}{'_inside' * inside}"
+    return row
+
+
+def that_scales(g: Any, seen: list[Any], scale: float) -> Any:
+    return g * scale
+
+
+def that_keeps(g: Any, seen: list[Any], scale: float) -> None:
+    seen.append(g * scale)
+
+
+def that_asks(g: Any, seen: list[Any], scale: float) -> None:
+    seen.append(g.sum().item())
+
+
+def that_decides(g: Any, seen: list[Any], scale: float) -> Any:
+    return g * scale if g.sum() > 6 else g
+
+
 OUTSIDE = [
+    *[on_a_result(hook) for hook in (that_scales, that_keeps, that_asks, that_decides)],
+    *[on_a_result(hook, True) for hook in (that_scales, that_keeps, that_asks, that_decides)],
     of_a_closure,
     of_an_argument,
     of_a_parameter,

@@ -9,20 +9,23 @@ from typing import Any, TypeVar
 from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of
 from weft.autodiff.transforms.levels import LevelArray
 from weft.core.grad_mode import enable_grad, no_grad
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
 from weft.ir.types import TensorType
 from weft.ops.creation import zeros
 
 #: cotangents of the results -> gradients of the inputs, one per edge, None where there is none
 Backward = Callable[[Sequence[Any]], Sequence[Tensor | None]]
+#: Arrays without numbers.
+NUMBERLESS = (LevelArray, SymbolicArray)
 
 
 class CallNode(Node):
     """The history of the results of a recorded call.
 
     backward        computes the gradients from the values that the forward run saved
-    differentiable  the same by ops on the tape: for gradients of gradients, and for cotangents of
-                    a `vmap` or `jvp`, which have no numbers
+    differentiable  the same by ops on the tape: for gradients of gradients, and for cotangents
+                    that have no numbers: those of a `vmap` or `jvp`, and of a recording
     release         the last backward, which releases saved values while it runs; None: the same as
                     `backward`
     conflicts       for each result, those whose backward frees its history; absent cotangents are
@@ -57,7 +60,7 @@ class CallNode(Node):
             raise freed(self.name())
         given = g if isinstance(g, tuple) else (g,)
         is_last = self._goes_back(given, keep) and not keep
-        by_ops = create or any(isinstance(data_of(part), LevelArray) for part in given)
+        by_ops = create or any(isinstance(data_of(part), NUMBERLESS) for part in given)
         run = self.differentiable if by_ops else self.backward
         if is_last and not by_ops and self.release is not None:
             run, self.backward = self.release, FREED

@@ -123,10 +123,13 @@ def _link(
     own = [made[leaf.output] for leaf in signature.new_leaves if leaf.learns]
     inner = backward.sources[: len(backward.sources) - len(own)]
     sources = [numbers[value] for value in inner] + own
-    results = [made[i] for i in signature.tracked]
-    if backward.freed:
-        freed_node(name.capitalize(), tuple([x.type for x in results]))(sources, results)
+    tracked = [made[i] for i in signature.tracked]
+    gone = [x for i, x in enumerate(tracked) if i in backward.freed]
+    if gone:
+        freed_node(name.capitalize(), tuple([x.type for x in gone]))(sources, gone)
+    if backward.all_freed:
         return
+    results = [x for i, x in enumerate(tracked) if i not in backward.freed]
     kinds = [x.type for x in results]
     saved = backward_inputs(backward)
     told = [*saved, *backward.cotangents]

@@ -18,7 +18,7 @@ def split_path(path: Sequence[Segment], shared: int, budget: float | None) -> No
     ending = path[-1].ending
     assert ending is not None
     backward = ending.backward
-    if backward is None or backward.freed:
+    if backward is None or backward.all_freed:
         if budget is not None and ending.backward_at is not None:
             _split_step(path, shared, ending, ending.backward_at, budget)
         return

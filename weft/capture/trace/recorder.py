@@ -30,6 +30,7 @@ from weft.capture.trace.binding import Binding
 from weft.capture.trace.conflicts import conflicts
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
+from weft.capture.trace.recorded_backward import NoNumbers, is_freed, needed
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
@@ -264,10 +265,14 @@ class TraceRecorder(HistoryRecorder):
             while self._computed < len(nodes):
                 node = nodes[self._computed]
                 for missing in [v.node for v in node.inputs if v not in numbers]:
+                    if missing is None:
+                        raise NoNumbers
                     with apart():
                         self._compute_node(missing)  # a backward has extended it since
                 self._compute_node(node)
                 self._computed += 1
+        if value not in numbers:
+            raise NoNumbers
         return numbers[value]
 
     @contextlib.contextmanager
@@ -462,12 +467,12 @@ class TraceRecorder(HistoryRecorder):
     def _backward(
         self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()
     ) -> PathBackward | None:
-        """Run autograd on the symbolic results: the nodes that it records are the backward."""
-        lifted = [
-            (tensor, value)
-            for tensor, value in self._lifted.values()
-            if self._node_of(tensor) is not None
-        ]
+        """Run autograd on the symbolic results: the nodes that it records are the backward.
+
+        None: it is not known in advance, and the call is no recording.
+        """
+        by_node = {self._node_of(tensor): (tensor, value) for tensor, value in self.lifted()}
+        lifted = [pair for node, pair in by_node.items() if node is not None]
         new = [(leaf, self.value_of(leaf)) for leaf in own]  # these come last
         unread = unread_leaves(self.written, self._lifted)
         cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
@@ -476,14 +481,40 @@ class TraceRecorder(HistoryRecorder):
         targets = [self._node_of(tensor) for tensor, _ in [*lifted, *new]]
         targets += [entry.node for entry in unread]
         doubts: Doubts = {}
-        try:
-            caught = engine.run(
+
+        def differentiate(roots: Sequence[tuple[Any, Tensor]]) -> Any:
+            doubts.clear()
+            return engine.run(
                 roots, keep=True, create=True, targets=targets, cut=True, doubts=doubts
             )
-        except FreedError:
+
+        freed: frozenset[int] = frozenset()
+        attempts = forward
+        try:
+            with self.watch.reopened() as effects:
+                try:
+                    caught = differentiate(roots)
+                except FreedError:
+                    freed = frozenset(
+                        i for i, root in enumerate(roots) if is_freed(root, differentiate)
+                    )
+                    attempts = len(self.graph.nodes)
+                    left = [i for i in range(len(roots)) if i not in freed]
+                    results = [results[i] for i in left]
+                    cotangents = [cotangents[i] for i in left]
+                    caught = differentiate([roots[i] for i in left]) if left else {}
+        except NoNumbers:
+            self.refuse("a hook asks for the value of a gradient that arrives after the call")
+            self.usable = False
+            return None
+        if not results:
             sources = [value for _, value in [*lifted, *new]]
             nothing: list[Value | None] = [None] * len(sources)
-            return PathBackward([], sources, cotangents, nothing, nothing, freed=True)
+            return PathBackward([], sources, [], nothing, nothing, freed)
+        if effects:
+            self.refuse("a hook writes to Python objects when a backward after the call reaches it")
+            self.usable = False
+            return None
         lifted += [(x.tensor, self._lift_old(x)) for x in unread if x.node in caught]
         lifted += new
         targets = [self._node_of(tensor) for tensor, _ in lifted]
@@ -491,10 +522,12 @@ class TraceRecorder(HistoryRecorder):
         gradients = [None if g is None else self.value_of(g) for g in found]
         conditions = [doubts.get(node) for node in targets]
         there = [None if c is None else self.value_of(c) for c in conditions]
-        nodes = self.graph.nodes[forward:]
+        nodes = self.graph.nodes[attempts:]
+        wanted = [*gradients, *there]
+        nodes = [*needed(self.graph.nodes[forward:attempts], nodes, wanted), *nodes]
         sources = [value for _, value in lifted]
         shared = conflicts([result._node for result in results], frozenset(targets))
-        return PathBackward(nodes, sources, cotangents, gradients, there, conflicts=shared)
+        return PathBackward(nodes, sources, cotangents, gradients, there, freed, shared)
 
     def _lift_old(self, entry: Written) -> Value:
         """The input for the value of a leaf before a write: its gradient belongs to that."""

@@ -116,7 +116,9 @@ class PathBackward:
     """The backward part of a path.
 
     sources     the inputs that want gradients
-    cotangents  one value per tracked result
+    freed       the results, by their number among the tracked ones, whose histories were freed: the
+                function called backward itself
+    cotangents  one value per tracked result, without those
     gradients   one value per source, or None if it gets no gradient
     there       one condition per source, under which it gets a gradient; None: always
     conflicts   for each result, those whose backward frees parts of its history
@@ -127,11 +129,16 @@ class PathBackward:
     cotangents: list[Value]
     gradients: list[Value | None]
     there: list[Value | None]
-    freed: bool = False  # the function called backward itself, which freed the history
+    freed: frozenset[int] = frozenset()
     conflicts: Conflicts = ()
     split: BackwardSplit | None = None  # what is saved for it, and what is recomputed
     #: By absent cotangents: the executable, and the numbers of its outputs.
     ready: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+    @property
+    def all_freed(self) -> bool:
+        """Whether no result has a history that a backward can go through."""
+        return not self.cotangents
 
 
 def _closed(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:

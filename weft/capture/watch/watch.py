@@ -8,9 +8,10 @@ the run made are not known here and need no guards.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -171,6 +172,15 @@ class Watch:
             except Unstorable as reason:
                 self._refuse(f"{effect.description} stores {reason}", effect.location)
         self.active = False
+
+    @contextlib.contextmanager
+    def reopened(self) -> Iterator[list[Effect]]:
+        """Watch hooks that a backward after the run calls; gives their writes to objects."""
+        before, self._effects, self.active = self._effects, [], True
+        try:
+            yield self._effects
+        finally:
+            self._effects, self.active = before, False
 
     def _root(self, origin: Origin) -> Origin:
         self._roots.append(origin)  # kept alive: origins are compared by their ids
