@@ -445,7 +445,9 @@ class Captured(Inspectable, Generic[P, R]):
                 numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
             self._run(segment, numbers)
         prepare = functools.partial(self._prepare, len(self.recordings) - 1)
-        return finish(path, numbers, args, kwargs, self._name(), prepare)
+        result = finish(path, numbers, args, kwargs, self._name(), prepare)
+        watch.unseen.redo()
+        return result
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
@@ -472,7 +474,7 @@ class Captured(Inspectable, Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss
     ) -> SizePlan | None:
         """Which sizes are symbolic in a recording of this call."""
-        if self.policy.dynamic is False:
+        if self.policy.dynamic is False or self._uncacheable:
             return None
         if miss.taken:  # the way up to there is shared
             taken = miss.taken[0].sizes

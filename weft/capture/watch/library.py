@@ -27,6 +27,7 @@ from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.settled_numbers import settled_all, settled_named
+from weft.capture.watch.unseen_changes import contents
 from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
 from weft.core.tensor import Tensor
@@ -124,17 +125,13 @@ def run(
         return function(*args)
     args, kwargs = settled_all(args), settled_named(kwargs)
     seen = hooks.deep_all(args, kwargs, name)
-    before = [_contents(known) for known in seen]
+    before = [contents(known.obj) for known in seen]
     result = function(*args, **kwargs)
     for known, old in zip(seen, before, strict=True):
-        if not _is_same(_contents(known), old):
-            _undo_contents(hooks, known, old)
-            hooks.watch.refuse(f"{name} changes {known.origin.text}")
+        if not _is_same(contents(known.obj), old):
+            reason = f"{name} changes {known.origin.text}"
+            hooks.watch.unseen.add(hooks.watch, known, old, reason)
     return result
-
-
-def _contents(known: Known) -> Any:
-    return known.obj.copy() if isinstance(known.obj, np.ndarray) else stores.copy_of(known.obj)
 
 
 def _is_same(now: Any, before: Any) -> bool:
@@ -146,13 +143,6 @@ def _is_same(now: Any, before: Any) -> bool:
         )
     mine, theirs = list(now), list(before)
     return len(mine) == len(theirs) and all(map(operator.is_, mine, theirs))
-
-
-def _undo_contents(hooks: Hooks, known: Known, old: Any) -> None:
-    if isinstance(known.obj, np.ndarray):
-        hooks.watch.undo(lambda: np.copyto(known.obj, old))
-    else:
-        hooks.watch.undo(lambda: stores.put_back(known.obj, old))
 
 
 def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

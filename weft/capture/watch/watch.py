@@ -31,6 +31,7 @@ from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.stores import Store, instance_dict
+from weft.capture.watch.unseen_changes import UnseenChanges
 from weft.capture.watch.values import (
     CONTAINERS,
     TensorFacts,
@@ -117,6 +118,7 @@ class Watch:
         self._pins: dict[int, Origin] = {}
         self._roots: list[Origin] = []
         self._undo: list[Callable[[], None]] = []
+        self.unseen = UnseenChanges()
         self._alike: dict[Any, list[Known]] = {}  # objects that other guards cannot tell apart
         self._alike_new: dict[Any, None] = {}
         self._unhooked: list[Origin] = []  # leaves that must stay without hooks
@@ -198,6 +200,7 @@ class Watch:
 
     def rollback(self) -> None:
         """Restore everything to its state before the run."""
+        self.unseen.keep(self)
         for undo in reversed(self._undo):
             undo()
         if self._undo:
