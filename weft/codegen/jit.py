@@ -121,13 +121,15 @@ def object_codes(
 
 
 def library_object(text: str, target: Machine) -> bytes:
-    """The object file of a module for a library: position-independent code for any machine."""
+    """The object file of a module for a library, for any machine. Code can lie at any address,
+    where there are shared libraries."""
+    reloc = "static" if target.pointer_bytes == 4 else "pic"
     with _lock, short_code_generation(target.triple):
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         llvm.initialize_native_asmparser()
         machine = llvm.Target.from_triple(target.triple).create_target_machine(
-            cpu=target.cpu, features=target.features, opt=GOOD, reloc="pic", codemodel="default"
+            cpu=target.cpu, features=target.features, opt=GOOD, reloc=reloc, codemodel="default"
         )
         head = f'target datalayout = "{machine.target_data}"\ntarget triple = "{target.triple}"\n'
         with passed(head + text, machine) as module:

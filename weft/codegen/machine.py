@@ -74,9 +74,22 @@ class Machine:
         return self.triple.startswith(("x86", "i686"))
 
     @property
+    def is_wasm(self) -> bool:
+        return self.triple.startswith("wasm")
+
+    @property
     def registers(self) -> int:
         """How many vector registers there are."""
-        return 32 if self.vector_bytes == 64 or not self.is_x86 else 16
+        few = self.vector_bytes < 64 if self.is_x86 else self.is_wasm
+        return 16 if few else 32
+
+    def fuses(self, itemsize: int = 4) -> bool:
+        """Whether it multiplies and adds floats of a size in one instruction, rounded once."""
+        if self.is_x86:
+            return self.has("fma")
+        if self.is_wasm:
+            return False
+        return itemsize <= 4 or self.pointer_bytes == 8  # Cortex-M4 has no float64
 
     @property
     def multiply_cycles(self) -> float:

@@ -34,12 +34,11 @@ def _heap(module: Module) -> None:
     run = f.ptr("%run", "ptr")
     free_at, end_at, chunk_at = run + FREE, run + END, run + CHUNK
     size = (f.index("%bytes") + (ALIGN - 1)) // ALIGN * ALIGN
-    free = free_at.of("i64").load_index()
-    beyond = free + size
-    fits = f(f"icmp ule i64 {beyond}, {end_at.of('i64').load()}")
-    with f.when(fits):
-        free_at.of("i64").store(beyond)
-        f.do(f"ret ptr {f(f'inttoptr i64 {free} to ptr')}")
+    free = free_at.load_ptr()
+    beyond = free.bytes(size)
+    with f.when(f(f"icmp ule ptr {beyond}, {end_at.load()}")):
+        free_at.store(beyond)
+        f.do(f"ret ptr {free}")
         f.block(f.fresh("never"))
     last = chunk_at.load_ptr("i64")
     want = f.var("i64", FIRST)

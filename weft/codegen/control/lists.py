@@ -6,9 +6,18 @@ from collections.abc import Callable, Sequence
 
 from weft.base.dim_algebra import dim_max
 from weft.base.dims import has_dims, is_zero
-from weft.codegen.contract import ONLY, PAYLOAD, SUM, Status
+from weft.codegen.contract import PAYLOAD, SUM, Status
 from weft.codegen.control.heap import heap
-from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type, zeros_cell
+from weft.codegen.control.stacks import (
+    copy,
+    new_cell,
+    only_cell,
+    pop,
+    push,
+    set_only,
+    size_of_type,
+    zeros_cell,
+)
 from weft.codegen.index import Index, Ptr
 from weft.codegen.text import Function
 from weft.ir.graph import Node
@@ -68,10 +77,10 @@ def _add(f: Function, _node: Node, given: Addresses, out: Addresses, _check: Che
 def _only(f: Function, node: Node, given: Addresses, out: Addresses, _check: Check) -> None:
     size = size_of_type(node.inputs[0].type)
     place = _integer(f, node, 1, given[1])
-    cell = new_cell(f, ONLY, "null", f(f"inttoptr i64 {place} to ptr"), size)
+    cell = only_cell(f, place, size)
     element = cell.bytes(PAYLOAD)
     copy(f, element, given[0], size)
-    (cell.of("ptr") + 1).store(element)
+    set_only(cell, element)
     out[0].of("ptr").store(cell)
 
 

@@ -15,12 +15,12 @@ from weft.base.dims import has_dims
 from weft.codegen.contract import ELEMENT, ONLY, PAYLOAD, SUM, ZEROS, Status
 from weft.codegen.control.heap import heap
 from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
-from weft.codegen.index import Ptr
+from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function, Module
 from weft.ir.types import StackType, TensorType, Type
 from weft.schedule.memory import size_of_type
 
-__all__ = ["new_cell", "pop", "push", "size_of_type", "zeros_cell"]
+__all__ = ["new_cell", "only_cell", "pop", "push", "set_only", "size_of_type", "zeros_cell"]
 
 _POP = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
 
@@ -39,9 +39,29 @@ def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> Ptr:
         f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
         f.block(f.fresh("never"))
     cell.of("i64").store(kind)
-    (cell.of("ptr") + 1).store(a)
-    (cell.of("ptr") + 2).store(b)
+    _first(cell).store(a)
+    _second(cell).store(b)
     return cell
+
+
+def only_cell(f: Function, place: Size, size: int = 0) -> Ptr:
+    """A stack of zeros with one other element below `place` zeros; where that lies is not set."""
+    cell = new_cell(f, ONLY, "null", "null", size)
+    _second(cell).of("i64").store(place)
+    return cell
+
+
+def set_only(cell: Ptr, element: Ptr) -> None:
+    """Say where the one element among zeros lies."""
+    _first(cell).store(element)
+
+
+def _first(cell: Ptr) -> Ptr:
+    return cell.bytes(8).of("ptr")
+
+
+def _second(cell: Ptr) -> Ptr:
+    return cell.bytes(16).of("ptr")
 
 
 def push(f: Function, below: str, element: Ptr, size: int) -> Ptr:
@@ -99,7 +119,7 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
         f.block(f.fresh("never"))
     f.branch(f(f"icmp eq i64 {now.of('i64').load()}, {SUM}"), down, leaf)
     f.block(down)
-    left, right = ((now + i).load() for i in (1, 2))
+    left, right = _first(now).load(), _second(now).load()
     waiting.store(new_cell(f, SUM, right, waiting.load()))
     part.store(left)
     f.jump(look)
@@ -124,8 +144,8 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     with f.when(f(f"icmp eq ptr {after}, null")):
         f.jump(end)
         f.block(f.fresh("never"))
-    part.store((after + 1).load())
-    waiting.store((after + 2).load())
+    part.store(_first(after).load())
+    waiting.store(_second(after).load())
     f.jump(look)
     f.block(end)
     f.ptr("%below", "ptr").store(below.load())
@@ -137,7 +157,7 @@ def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
     size = size_of_type(element)
     f = module.function(f"{name}.one", "i32", _POP, "nounwind noinline")
     stack, below, top = f.ptr("%stack", "ptr"), f.ptr("%below", "ptr"), f.ptr("%top")
-    kind, a = stack.of("i64").load(), (stack + 1).load_ptr()
+    kind, a = stack.of("i64").load(), _first(stack).load_ptr()
     with _case(f, kind, ELEMENT):
         below.store(a)
         copy(f, top, stack.bytes(PAYLOAD), size)
@@ -147,13 +167,14 @@ def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
         _zero(f, element, size)
         _done(f)
     # One element among zeros.
-    place = (stack.of("i64") + 2).load_index()
+    place = _second(stack).of("i64").load_index()
     with f.when(f(f"icmp eq i64 {place}, 0")):
         below.store(zeros_cell(module))
         copy(f, top, a, size)
         _done(f)
-    less = f(f"inttoptr i64 {place - 1} to ptr")
-    below.store(new_cell(f, ONLY, a.name, less))
+    less = only_cell(f, place - 1)
+    set_only(less, a)
+    below.store(less)
     _zero(f, element, size)
     f.do("ret i32 0")
     return f.name

@@ -105,7 +105,7 @@ class Element:
     def madd(self, f: Function, x: str, y: str, total: str) -> str:
         """x * y + total, rounded once if the machine has FMA."""
         a, b, c = (self.vec(f, name) for name in (x, y, total))
-        if self.real and f.module.machine.has("fma"):
+        if self.real and f.module.machine.fuses(self.width):
             return a.fma(b, c).name
         return (a * b + c).name
 

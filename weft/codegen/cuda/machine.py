@@ -41,6 +41,10 @@ class GpuMachine:
         """How many items some work is cut into at most."""
         return self.items
 
+    def fuses(self, _itemsize: int = 4) -> bool:
+        """Whether it multiplies and adds in one instruction, rounded once."""
+        return True
+
     def has(self, feature: str) -> bool:
         """Whether it has a feature, by the name that CPUs have for it: only conversions of half."""
         return feature == "f16c" and not self.emulated

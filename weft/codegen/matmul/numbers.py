@@ -9,7 +9,7 @@ from weft.base.dtypes import DType
 from weft.codegen.index import Ptr
 from weft.codegen.scalar.forms import load, memory_type, splat
 from weft.codegen.scalar.vec import vector_type
-from weft.codegen.text import Function, Module
+from weft.codegen.text import Function
 
 __all__ = ["Number", "number_of", "ones"]
 
@@ -89,7 +89,7 @@ class Number:
         kind = vector_type(self.kind, lanes)
         if self.dtype.kind != "float":
             return f"add {kind} {f(f'mul {kind} {x}, {y}')}, {sum}"
-        if not fuses(f.module):
+        if not f.module.machine.fuses(self.dtype.itemsize):
             return f"fadd {kind} {f(f'fmul {kind} {x}, {y}')}, {sum}"
         count = "" if lanes == 1 else f"v{lanes}"
         name = f"llvm.fma.{count}{self.dtype.short}"
@@ -107,9 +107,3 @@ class Number:
         return f(
             f"trunc {vector_type(self.kind, lanes)} {value} to {vector_type(self.memory, lanes)}"
         )
-
-
-def fuses(module: Module) -> bool:
-    """Whether the machine has fused multiply-add."""
-    machine = module.machine
-    return not machine.is_x86 or bool(machine.has("fma"))

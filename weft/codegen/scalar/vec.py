@@ -124,13 +124,19 @@ class Vec:
 
     def fma(self, factor: Vec | Number, more: Vec | Number) -> Vec:
         """self * factor + more, rounded once."""
+        machine = self.f.module.machine
+        if self.kind == "float" and not machine.fuses(4):
+            # The product is exact in float64.
+            wide = [x.convert("fpext", "double") for x in (self, *map(self._same, (factor, more)))]
+            return (wide[0] * wide[1] + wide[2]).convert("fptrunc", "float")
         return self.intrinsic("fma", self._same(factor), self._same(more))
 
     def poly(self, coefficients: Sequence[float]) -> Vec:
         """A polynomial; the coefficient of the highest power comes first."""
         out = self.make(coefficients[0])
+        fuses = self.f.module.machine.fuses(4 if self.kind == "float" else 8)
         for coefficient in coefficients[1:]:
-            out = out.fma(self, coefficient)
+            out = out.fma(self, coefficient) if fuses else out * self + coefficient
         return out
 
     # --- bits ------------------------------------------------------------------------------------

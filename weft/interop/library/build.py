@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,12 @@ from weft.codegen.contract import NotNative
 from weft.codegen.jit import library_object
 from weft.codegen.program import CpuEmitter
 from weft.core.autocast import as_recorded
-from weft.interop.library.archive import archive
-from weft.interop.library.c_header import c_header, cpp_header
+from weft.interop.library.files import Built, write_files
 from weft.interop.library.functions import Library, add_functions, escaped
 from weft.interop.library.layout import Layout, layout_of, state_data
-from weft.interop.library.link import link_shared
 from weft.interop.library.module import LibraryModule, room_of
+from weft.interop.library.no_libm import add_fma
 from weft.interop.library.program import LibraryProgram, c_name, program_of
-from weft.interop.library.python_loader import python_loader
 from weft.interop.library.system import add_processor, add_system
 from weft.interop.library.targets import LibraryTarget, Variant, library_target
 from weft.ir.graph import Graph
@@ -40,30 +36,6 @@ _OWN = frozenset(
         "set_state write_state read_state save load status",
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What was built.
-
-    files       all files that were written
-    memory      bytes of an instance; `arena` of these are for values of a run
-    state       bytes of the state
-    """
-
-    path: Path
-    files: tuple[Path, ...]
-    target: str
-    function: str
-    memory: int
-    arena: int
-    state: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.path.name} for {self.target}: {self.function}, {self.memory} bytes an "
-            f"instance, of these {self.arena} for a run and {self.state} of state"
-        )
 
 
 def build_library(
@@ -92,16 +64,12 @@ def build_library(
     place = Path(path)
     if weights not in ("inside", "file"):
         raise RangeError(f'weights is {weights!r}, not "inside" or "file"', op="build_library")
-    if place.suffix not in (".so", ".a", ".o"):
-        raise RangeError(
-            f"a library cannot be written to {place.name}", op="build_library", hint=".so, .a, .o"
-        )
-    chosen, prefix = library_target(target), _prefix(name, place)
+    chosen, prefix = library_target(target, place.suffix), _prefix(name, place)
     with as_recorded():
         program = program_of(function, sizes)
         made = _Build(program, chosen, prefix, weights == "inside", stack_bytes)
         objects = made.objects()
-    return _written(made, objects, place, linker)
+    return write_files(made.library, objects, made.symbols, place, linker)
 
 
 def _prefix(name: str | None, place: Path) -> str:
@@ -161,11 +129,14 @@ class _Build:
             add_system(functions)
         if len(target.variants) > 1:
             add_processor(functions)
+        if target.bits == 32:
+            add_fma(first[0])
 
     def objects(self) -> list[bytes]:
         modules = [module for module, _, _ in self.made]
         for module in modules:
             module.finish()
+        self.symbols = [module.defined() for module in modules]
         return [
             library_object(module.text(), variant.machine)
             for module, variant in zip(modules, self.target.variants, strict=True)
@@ -282,44 +253,3 @@ def _failure(plan: ProgramPlan) -> str:
     names = [*found]
     more = f" or {len(names) - 4} others" if len(names) > 4 else ""
     return f"an index or a label is out of range in {', '.join(names[:4])}{more}" if names else ""
-
-
-def _written(made: _Build, objects: list[bytes], place: Path, linker: str | None) -> Built:
-    library, prefix = made.library, made.library.prefix
-    files = [place]
-    if place.suffix == ".so":
-        link_shared(objects, place, made.target.variants[0].machine, linker)
-    elif place.suffix == ".o" and len(objects) == 1:
-        place.write_bytes(objects[0])
-    elif place.suffix == ".o":
-        raise RangeError(
-            f"{made.target.name} has {len(objects)} versions of the code, each in a file",
-            op="build_library",
-            hint="write an archive (.a), or choose one of them, as x86_64_v3-linux",
-        )
-    else:
-        names = [f"{prefix}_{variant.name}.o" for variant in made.target.variants]
-        symbols = [module.defined() for module, _, _ in made.made]
-        place.write_bytes(archive(list(zip(names, objects, symbols, strict=True))))
-    texts: list[tuple[str, Callable[..., str]]] = [
-        (f"{prefix}.h", c_header),
-        (f"{prefix}.hpp", cpp_header),
-    ]
-    if place.suffix == ".so":
-        texts.append((f"{prefix}.py", functools.partial(python_loader, file=place.name)))
-    for name, text in texts:
-        files.append(place.with_name(name))
-        files[-1].write_text(text(library))
-    if not library.inside:
-        files.append(place.with_name(f"{prefix}.safetensors"))
-        data = state_data(made.program, made.layout)
-        files[-1].write_bytes(made.layout.header + data)
-    return Built(
-        place,
-        tuple(files),
-        made.target.name,
-        f"{prefix}_{library.word}",
-        made.layout.total if library.inside else made.layout.state,
-        made.layout.arena_bytes,
-        made.layout.state_bytes,
-    )

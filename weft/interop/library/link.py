@@ -16,7 +16,12 @@ from weft.codegen.jit import library_object
 from weft.codegen.machine import Machine, host
 from weft.interop.library.system import LIBC, LIBM
 
-__all__ = ["NoLinker", "link_shared", "linkers"]
+__all__ = ["NoLinker", "link_shared", "link_wasm", "linkers"]
+
+#: What a module for WebAssembly may import from `Math`, for numbers far from 0.
+MATH = ("sin", "cos", "tan")
+#: Bytes of its stack: kernels have their large variables elsewhere.
+_STACK = 1 << 17
 
 
 class NoLinker(WeftError, RuntimeError):
@@ -64,6 +69,28 @@ def link_shared(
         _put(made, path)
 
 
+def link_wasm(objects: Sequence[bytes], path: Path, exports: Sequence[str]) -> None:
+    """Write a module for WebAssembly. It imports nothing but functions of `Math`."""
+    if importlib.util.find_spec("ziglang") is None:
+        raise NoLinker(
+            "there is no linker for WebAssembly",
+            op="build_library",
+            hint='pip install "weft[aot]" brings one; a .o file needs none',
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "imports").write_text("\n".join(MATH) + "\n")
+        command = [sys.executable, "-m", "ziglang", "wasm-ld", "--no-entry", "--gc-sections"]
+        command += ["--stack-first", "-z", f"stack-size={_STACK}", "--strip-all"]
+        command += [f"--allow-undefined-file={place / 'imports'}", "--export=__heap_base"]
+        command += [f"--export={name}" for name in exports]
+        for number, data in enumerate(objects):
+            (place / f"part{number}.o").write_bytes(data)
+            command.append(str(place / f"part{number}.o"))
+        _run([*command, "-o", str(place / "made.wasm")])
+        _put(place / "made.wasm", path, 0o644)
+
+
 def _stubs(folder: Path, machine: Machine) -> list[str]:
     """Libraries that only name functions, so that the linker notes which libraries have them."""
     made = []
@@ -86,12 +113,12 @@ def _run(command: list[str]) -> None:
         raise NoLinker(f"the linker failed: {done.stderr.strip()[-2000:]}", op="build_library")
 
 
-def _put(made: Path, path: Path) -> None:
+def _put(made: Path, path: Path, mode: int = 0o755) -> None:
     """Move a file to its place at once, so that nobody sees a part of it."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         shutil.copyfile(made, beside)
-        os.chmod(beside, 0o755)
+        os.chmod(beside, mode)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

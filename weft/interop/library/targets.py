@@ -27,17 +27,15 @@ class Variant:
 class LibraryTarget:
     """
     variants    the versions of the code, the best one last; the first runs everywhere
+    suffixes    of what can be built
     files       whether there is a C library: memory, files
-    dynamic     whether there are shared libraries
-    suffix      of what is built
     threads     whether there may be threads, which run different instances
     """
 
     name: str
     variants: tuple[Variant, ...]
+    suffixes: tuple[str, ...] = (".so", ".a", ".o")
     files: bool = True
-    dynamic: bool = True
-    suffix: str = ".so"
     threads: bool = True
 
     @property
@@ -61,6 +59,10 @@ _X86 = (
 )
 
 
+_SIMD = "+bulk-memory,+nontrapping-fptoint,+sign-ext,+simd128"
+_WASM = Machine("wasm32-unknown-unknown", "generic", _SIMD, 16, pointer_bytes=4)
+
+
 def _host() -> LibraryTarget:
     """This machine alone: the code that compiled functions run here."""
     return LibraryTarget("native", (Variant("native", host()),))
@@ -74,18 +76,25 @@ TARGETS: dict[str, LibraryTarget] = {
             LibraryTarget(f"{variant.name.replace('-', '_', 1)}-linux", (variant,))
             for variant in _X86[1:]
         ),
+        LibraryTarget("wasm32", (Variant("wasm32", _WASM),), (".wasm", ".o"), False, False),
     )
 }
 
 
-def library_target(name: str | None) -> LibraryTarget:
-    """The target of a name; without one, that of this system."""
+def library_target(name: str | None, suffix: str) -> LibraryTarget:
+    """The target of a name, for a file with this suffix; without a name, that of this system."""
     if name is None:
-        name = "x86_64-linux" if platform.machine() in ("x86_64", "AMD64") else "native"
-    if name == "native":
-        return _host()
-    if name not in TARGETS:
+        x86 = platform.machine() in ("x86_64", "AMD64")
+        name = "wasm32" if suffix == ".wasm" else "x86_64-linux" if x86 else "native"
+    if name != "native" and name not in TARGETS:
         raise RangeError(
             f"there is no target {name!r}", op="build_library", hint=f"native, {', '.join(TARGETS)}"
         )
-    return TARGETS[name]
+    found = _host() if name == "native" else TARGETS[name]
+    if suffix not in found.suffixes:
+        raise RangeError(
+            f"a library for {name} cannot be a {suffix or 'file without a suffix'}",
+            op="build_library",
+            hint=", ".join(found.suffixes),
+        )
+    return found

@@ -1,0 +1,186 @@
+"""Libraries for other machines: WebAssembly under Node, ARM under qemu."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import math
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import libraries
+import numpy as np
+import pytest
+from library_programs import ROWS, called, cnn, leaves, mlp, native, training
+
+import weft
+from weft.codegen.jit import build
+from weft.codegen.machine import host
+from weft.codegen.text import Module
+from weft.interop.library.no_libm import add_fma, add_math
+
+NODE = shutil.which("node")
+ZIG = importlib.util.find_spec("ziglang") is not None
+needs_zig = pytest.mark.skipif(not ZIG, reason="there is no wheel ziglang")
+needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node")
+
+
+# --- WebAssembly ----------------------------------------------------------------------------------
+
+#: Calls programs one after the other; numbers go as text, which keeps float32 and float64 exact.
+SCRIPT = """\
+import { readFile, writeFile } from "node:fs/promises";
+const rows = JSON.parse(await readFile("rows.json", "utf8"));
+const found = [];
+for (const [file, word, calls] of rows) {
+  const { load } = await import(`./${file}.js`);
+  const model = await load();
+  for (const call of calls) {
+    const given = call.map((x) => x.map((n) => typeof n === "string" ? BigInt(n) : n));
+    const made = model[word](...given);
+    found.push((ArrayBuffer.isView(made) ? [made] : made).map((x) => Array.from(x, String)));
+  }
+}
+await writeFile("found.json", JSON.stringify(found));
+"""
+
+
+def as_json(array: Any) -> Any:
+    flat = np.asarray(array).ravel().tolist()
+    return [str(x) for x in flat] if np.asarray(array).dtype == np.int64 else flat
+
+
+def node(folder: Path, script: str) -> str:
+    (folder / "main.mjs").write_text(script)
+    done = libraries.run([str(NODE), "main.mjs"], folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@needs_zig
+@needs_node
+def test_programs_as_wasm(tmp_path: Path) -> None:
+    todo: list[tuple[str, Any, list[Any]]] = list(ROWS)
+    for make in (mlp, cnn, training):
+        function, given = make()
+        todo.append((make.__name__, function, list(given.values())))
+    rows, wanted = [], []
+    for number, (name, function, arguments) in enumerate(todo):
+        compiled = native(function)
+        compiled(*map(weft.tensor, arguments))
+        built = weft.build_library(compiled, tmp_path / f"m{number}.wasm")
+        calls = [arguments, [np.roll(x, 1, axis=None) for x in arguments]]
+        if name == "training":
+            calls = [arguments] * 5
+        rows.append(
+            (
+                f"m{number}",
+                built.function.partition("_")[2],
+                [[as_json(x) for x in c] for c in calls],
+            )
+        )
+        wanted += [(name, leaves(compiled(*map(weft.tensor, c)))) for c in calls]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    node(tmp_path, SCRIPT)
+    found = json.loads((tmp_path / "found.json").read_text())
+    for (name, arrays), made in zip(wanted, found, strict=True):
+        assert len(made) == len(arrays), name
+        for a, b in zip(made, arrays, strict=True):
+            if b.dtype.kind == "f" and b.dtype.itemsize > 2:
+                numbers = np.array([float(x) for x in a]).reshape(b.shape)
+                np.testing.assert_allclose(numbers, b, rtol=2e-5, atol=2e-5, err_msg=name)
+            else:
+                bits = b if b.dtype.kind in "iub" else b.view(np.uint16)
+                assert [int(x) for x in a] == bits.ravel().astype(int).tolist(), name
+
+
+STATES = """\
+import { load, STATE, LibraryError } from "./m.js";
+import { writeFile } from "node:fs/promises";
+const same = (a, b) => { if (String(a) !== String(b)) throw new Error(`${a} is not ${b}`); };
+const fails = (f, part) => {
+  try { f(); } catch (error) {
+    if (!String(error).includes(part)) throw error;
+    return;
+  }
+  throw new Error(`no error: ${part}`);
+};
+const x = Float32Array.from({ length: 320 }, (_, i) => Math.sin(i));
+const y = Array.from({ length: 16 }, (_, i) => i % 7);
+const one = await load(), two = await load(one.module);
+const first = one.train_step(x, y)[0];
+same(two.train_step(x, y), first);
+const file = one.save();
+const more = one.train_step(x, y)[0];
+two.load(file);
+same(two.train_step(x, y), more);
+const three = await load(one.module);
+three.load(file);
+const four = await load(one.module);
+for (const name of Object.keys(STATE)) four.setState(name, three.getState(name));
+same(four.train_step(x, y), more);
+fails(() => one.train_step(x), "y is missing");
+fails(() => one.train_step([1], y), "1 elements, not 320");
+fails(() => one.train_step(x, y.map(() => 7)), "out of range");
+fails(() => one.getState("none"), "no state");
+fails(() => one.load(file.slice(1)), "cut off");
+file[30] ^= 1;
+fails(() => one.load(file), "does not hold the state");
+await writeFile("state.safetensors", one.save());
+"""
+
+
+@needs_zig
+@needs_node
+def test_state_in_javascript(tmp_path: Path) -> None:
+    function, arguments = training()
+    compiled = native(function)
+    called(compiled, arguments)
+    weft.build_library(compiled, tmp_path / "m.wasm")
+    node(tmp_path, STATES)
+    held = weft.load(tmp_path / "state.safetensors")
+    assert held["model.0.weight"].shape == (33, 20)
+    types = (tmp_path / "m.d.ts").read_text()
+    assert "train_step(x: Data, y: Data): Float32Array;" in types
+
+
+# --- what there is instead of libm ----------------------------------------------------------------
+
+
+def test_functions_of_float64_without_libm() -> None:
+    module = Module(host())
+    add_fma(module)
+    add_math(module)
+    text = module.text()
+    names = ["sqrt", "trunc", "fma"]
+    for name in names:  # not those of the process
+        text = text.replace(f"weak hidden double @{name}(", f"double @own_{name}(")
+    text = text.replace("weak hidden", "internal")
+    library = build(text, [f"own_{name}" for name in names])
+    one = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
+    three = ctypes.CFUNCTYPE(ctypes.c_double, *[ctypes.c_double] * 3)
+    root, cut = (one(library.address(f"own_{name}")) for name in names[:2])
+    fma = three(library.address("own_fma"))
+    random = np.random.default_rng(0)
+    numbers = [float(x) for x in random.integers(0, 2**63, 3000).view("f8")]
+    numbers += [0.0, -0.0, 1.0, -1.5, 0.5, 2.0, 5e-324, 2.2e-308, 1.8e308, math.inf, -math.inf]
+    numbers += [float(x) for x in random.normal(size=1000) * 10.0 ** random.integers(0, 20, 1000)]
+    with np.errstate(invalid="ignore"):
+        for x in [*numbers, math.nan]:
+            wanted = float(np.sqrt(x))
+            assert root(x) == wanted or math.isnan(wanted), x
+            assert math.copysign(1, root(-0.0)) == -1
+            whole = float(np.trunc(x))
+            got = cut(x)
+            assert got == whole or math.isnan(whole), x
+            assert math.copysign(1, got) == math.copysign(1, whole) or math.isnan(whole), x
+    for x, y, z in random.normal(size=(2000, 3)):
+        for third in (z, -x * y, -x * y * (1 + 2**-30), z * 1e-16):
+            exact = Fraction(x) * Fraction(y) + Fraction(third)
+            assert abs(Fraction(fma(x, y, third)) - exact) <= abs(exact) * Fraction(1, 2**52)
+    assert fma(1e300, 1e300, -math.inf) == -math.inf
+    assert fma(1e300, 1e300, 1.0) == math.inf
+    assert math.isnan(fma(math.nan, 1.0, 1.0))
