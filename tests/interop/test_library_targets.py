@@ -7,6 +7,9 @@ import importlib.util
 import json
 import math
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from weft.codegen.jit import build
 from weft.codegen.machine import host
 from weft.codegen.text import Module
 from weft.interop.library.no_libm import add_fma, add_math
+from weft.interop.library.targets import TARGETS
 
 NODE = shutil.which("node")
 ZIG = importlib.util.find_spec("ziglang") is not None
@@ -145,6 +149,114 @@ def test_state_in_javascript(tmp_path: Path) -> None:
     assert held["model.0.weight"].shape == (33, 20)
     types = (tmp_path / "m.d.ts").read_text()
     assert "train_step(x: Data, y: Data): Float32Array;" in types
+
+
+# --- ARM ------------------------------------------------------------------------------------------
+
+#: A program without any library, which starts itself and asks the system with `svc`. What the
+#: compiler of a microcontroller brings for float64 is here done by a processor that has it.
+BARE = """\
+#include "m.h"
+
+#ifdef __aarch64__
+static long call(long number, long a, long b, long c) {
+  register long x8 __asm__("x8") = number;
+  register long x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+  __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+  return x0;
+}
+enum { WRITE = 64, EXIT = 93 };
+void *memcpy(void *to, const void *from, size_t n) {
+  for (size_t i = 0; i < n; i++) ((volatile char *)to)[i] = ((const char *)from)[i];
+  return to;
+}
+#else
+static long call(long number, long a, long b, long c) {
+  register long r7 __asm__("r7") = number;
+  register long r0 __asm__("r0") = a, r1 __asm__("r1") = b, r2 __asm__("r2") = c;
+  __asm__ volatile("svc 0" : "+r"(r0) : "r"(r7), "r"(r1), "r"(r2) : "memory");
+  return r0;
+}
+enum { WRITE = 4, EXIT = 1 };
+#define SOFT __attribute__((pcs("aapcs")))
+SOFT double __aeabi_dadd(double a, double b) { return a + b; }
+SOFT double __aeabi_dsub(double a, double b) { return a - b; }
+SOFT double __aeabi_dmul(double a, double b) { return a * b; }
+SOFT double __aeabi_ddiv(double a, double b) { return a / b; }
+SOFT int __aeabi_dcmpeq(double a, double b) { return a == b; }
+SOFT int __aeabi_dcmplt(double a, double b) { return a < b; }
+SOFT int __aeabi_dcmple(double a, double b) { return a <= b; }
+SOFT int __aeabi_dcmpgt(double a, double b) { return a > b; }
+SOFT int __aeabi_dcmpge(double a, double b) { return a >= b; }
+SOFT int __aeabi_dcmpun(double a, double b) { return a != a || b != b; }
+SOFT double __aeabi_f2d(float a) { return a; }
+SOFT float __aeabi_d2f(double a) { return (float)a; }
+SOFT double __aeabi_i2d(int a) { return a; }
+SOFT double __aeabi_ui2d(unsigned a) { return a; }
+SOFT double __aeabi_l2d(long long a) {
+  return (double)(int)(a >> 32) * 4294967296.0 + (double)(unsigned)a;
+}
+#endif
+
+static _Alignas(64) char memory[M_MEMORY_BYTES];
+static float out[RESULT_COUNT];
+%s
+
+__attribute__((noreturn)) void _start(void) {
+  m *made;
+  int status = m_init(memory, sizeof memory, &made);
+  for (int i = 0; !status && i < %d; i++) {
+    status = m_%s(made%s, out, RESULT_COUNT);
+    call(WRITE, 1, (long)out, sizeof out);
+  }
+  for (;;) call(EXIT, status, 0, 0);
+}
+"""
+#: What compiles and runs for a target of a library.
+ARM = {
+    "cortex-m4": (["-target", "arm-freestanding-eabihf", "-mcpu=cortex_a9"], "qemu-arm"),
+    "aarch64-linux": (["-target", "aarch64-freestanding"], "qemu-aarch64"),
+}
+
+
+def bare(folder: Path, target: str, word: str, arguments: dict[str, Any], rounds: int) -> bytes:
+    """What a program without a system gets from calls of a library."""
+    kinds = {"f": "float", "i": "int64_t"}
+    data = [
+        f"static const {kinds[x.dtype.kind]} {name}[] = "
+        f"{{{', '.join(map(repr, x.ravel().tolist()))}}};"
+        for name, x in arguments.items()
+    ]
+    given = "".join(f", {name}, sizeof {name} / sizeof *{name}" for name in arguments)
+    source = BARE.replace("RESULT_COUNT", "M_RESULT_COUNT")
+    (folder / "main.c").write_text(source % ("\n".join(data), rounds, word, given))
+    options, runs = ARM[target]
+    command = [sys.executable, "-m", "ziglang", "cc", *options, "-O1", "-fomit-frame-pointer"]
+    command += ["-fno-sanitize=all", "-ffreestanding", "-nostdlib", "-static"]
+    done = libraries.run([*command, "-o", "main", "main.c", "m.o"], folder)
+    assert done.returncode == 0, done.stderr
+    ran = subprocess.run([runs, "./main"], cwd=folder, capture_output=True, check=False)
+    assert ran.returncode == 0, (ran.returncode, ran.stderr)
+    return ran.stdout
+
+
+@needs_zig
+@pytest.mark.parametrize("target", ARM)
+def test_programs_on_arm(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which(ARM[target][1]) is None:
+        pytest.skip(f"there is no {ARM[target][1]}")
+    alone = replace(TARGETS[target], files=False, threads=False)
+    monkeypatch.setitem(TARGETS, target, alone)
+    for make, word, rounds in ((mlp, "infer", 1), (cnn, "infer", 1), (training, "train_step", 4)):
+        function, arguments = make()
+        compiled = native(function)
+        called(compiled, arguments)
+        built = weft.build_library(compiled, tmp_path / "m.o", target=target)
+        if target == "cortex-m4":
+            assert built.path.stat().st_size - built.state < 100_000
+        found = np.frombuffer(bare(tmp_path, target, word, arguments, rounds), "f4")
+        wanted = [called(compiled, arguments).detach().numpy().ravel() for _ in range(rounds)]
+        np.testing.assert_allclose(found, np.concatenate(wanted), rtol=1e-5, atol=1e-5)
 
 
 # --- what there is instead of libm ----------------------------------------------------------------

@@ -33,7 +33,7 @@ class Caches:
     @property
     def room(self) -> int:
         """How much memory a thread may take for one item of work: less than the second cache."""
-        return max(448 << 10, self.second * 7 // 16)
+        return max(min(448 << 10, self.last), self.second * 7 // 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Machine:
     @property
     def registers(self) -> int:
         """How many vector registers there are."""
+        if self.triple.startswith("thumb"):
+            return 8  # of four floats each
         few = self.vector_bytes < 64 if self.is_x86 else self.is_wasm
         return 16 if few else 32
 

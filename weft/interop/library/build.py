@@ -17,7 +17,7 @@ from weft.interop.library.files import Built, write_files
 from weft.interop.library.functions import Library, add_functions, escaped
 from weft.interop.library.layout import Layout, layout_of, state_data
 from weft.interop.library.module import LibraryModule, room_of
-from weft.interop.library.no_libm import add_fma
+from weft.interop.library.no_libm import add_fma, add_math
 from weft.interop.library.program import LibraryProgram, c_name, program_of
 from weft.interop.library.system import add_processor, add_system
 from weft.interop.library.targets import LibraryTarget, Variant, library_target
@@ -131,6 +131,8 @@ class _Build:
             add_processor(functions)
         if target.bits == 32:
             add_fma(first[0])
+        if target.name == "cortex-m4":
+            add_math(first[0])
 
     def objects(self) -> list[bytes]:
         modules = [module for module, _, _ in self.made]

@@ -6,7 +6,7 @@ import platform
 from dataclasses import dataclass
 
 from weft.base.errors import RangeError
-from weft.codegen.machine import Machine, host
+from weft.codegen.machine import Caches, Machine, host
 
 __all__ = ["TARGETS", "LibraryTarget", "Variant", "library_target"]
 
@@ -59,6 +59,15 @@ _X86 = (
 )
 
 
+_ARM64 = Machine("aarch64-unknown-linux-gnu", "generic", "+neon", 16)
+_MACOS = Machine("arm64-apple-macos11", "apple-m1", "", 16, Caches(64 << 10, 2 << 20, 8 << 20))
+#: Registers hold four floats each; "caches" keep its temporaries small.
+_CORTEX = Machine(
+    *("thumbv7em-unknown-none-gnueabihf", "cortex-m4", "", 16),
+    Caches(1 << 10, 4 << 10, 4 << 10, 256),
+    ghz=0.1,
+    pointer_bytes=4,
+)
 _SIMD = "+bulk-memory,+nontrapping-fptoint,+sign-ext,+simd128"
 _WASM = Machine("wasm32-unknown-unknown", "generic", _SIMD, 16, pointer_bytes=4)
 
@@ -76,6 +85,9 @@ TARGETS: dict[str, LibraryTarget] = {
             LibraryTarget(f"{variant.name.replace('-', '_', 1)}-linux", (variant,))
             for variant in _X86[1:]
         ),
+        LibraryTarget("aarch64-linux", (Variant("aarch64", _ARM64),)),
+        LibraryTarget("aarch64-macos", (Variant("aarch64", _MACOS),), (".o",)),
+        LibraryTarget("cortex-m4", (Variant("cortex-m4", _CORTEX),), (".a", ".o"), False, False),
         LibraryTarget("wasm32", (Variant("wasm32", _WASM),), (".wasm", ".o"), False, False),
     )
 }
