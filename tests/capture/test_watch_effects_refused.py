@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import bisect
+import collections
 import datetime
+import heapq
 import io
 import os
+import queue
 import random
 import time
 import uuid
@@ -120,3 +124,59 @@ def test_an_error_leaves_effects_that_can_be_undone() -> None:
     assert box.value == 5
     watch.rollback()
     assert box.value == 1
+
+
+class Outside:
+    """Objects that a compiled function finds."""
+
+    def __init__(self) -> None:
+        self.count = collections.Counter()
+        self.numbers = [3]
+        self.array = np.zeros(2)
+        self.queue: Any = queue.Queue()
+        self.names: dict[str, int] = {}
+        self.made: list[int] = []
+
+    def state(self) -> Any:
+        held = list(self.queue.queue)
+        return [self.count, self.numbers, self.array.tolist(), held, self.names, self.made]
+
+
+def pushed_to_a_list_of_the_run(o: Any) -> None:
+    o.made = [*o.made, len(o.made)]
+    heapq.heappush(o.made, -1)
+
+
+def pushed_between_others(o: Any) -> None:
+    o.numbers.append(1)
+    heapq.heappush(o.numbers, -1)
+    o.numbers.append(2)
+
+
+def negated_in_a_view(o: Any) -> None:
+    np.negative(o.array[:1], o.array[:1])
+    o.array += 1
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    f.__name__: f for f in (pushed_to_a_list_of_the_run, pushed_between_others, negated_in_a_view)
+}
+CHANGES |= {
+    "heappush of a value": lambda o: heapq.heappush(o.numbers, weft.ones(2).sum().item()),
+    "a filled view": lambda o: o.array[:1].fill(o.array[0] + 2),
+    "an item of a view": lambda o: o.array[:1].__setitem__(0, o.array[0] + 2),
+    "two": lambda o: (heapq.heappush(o.numbers, 0), o.count.update("ab"), o.names.update(a=1)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot be kept as a graph")
+@pytest.mark.parametrize("capture", [weft.compile, weft.trace])
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_library_changes_is_changed_once_in_each_call(name: str, capture: Any) -> None:
+    change = CHANGES[name]
+    eager, captured = Outside(), Outside()
+    f = capture(lambda x: (change(captured), x * 2)[1])
+    for size in (2, 2, 3, 2, 2):
+        change(eager)
+        f(weft.ones(size))
+        assert captured.state() == eager.state()

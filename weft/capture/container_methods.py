@@ -257,8 +257,10 @@ def _write_elements(hooks: Hooks, known: Known, name: str, args: Any, kwargs: An
 
 
 def _write_own_elements(hooks: Hooks, function: Any, args: Any, kwargs: Any) -> Any:
-    hooks.write_view(function.__self__)
-    return library.run(hooks, function, args, kwargs, function.__name__)
+    def write() -> Any:
+        return library.run(hooks, function, args, kwargs, function.__name__)
+
+    return hooks.write_view(function.__self__, write)
 
 
 # --- the tables ----------------------------------------------------------------------------------

@@ -162,8 +162,8 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
     if isinstance(obj, Tensor):
         key, value = index(hooks, in_range(obj, key)), hooks.operand(value, obj)
     elif isinstance(obj, np.ndarray):
-        hooks.write_view(obj)
-        value = hooks.operand(value, obj)
+        hooks.write_view(obj, lambda: obj.__setitem__(key, hooks.operand(value, obj)))
+        return
     elif known is not None:
         watch.refuse(f"an item of {known.origin.text} ({cls.__name__}) is set")
     obj[key] = value

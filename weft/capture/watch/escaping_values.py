@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from weft.base.asked_sizes import numbers_of
 from weft.capture.watch import guard_recursively, library, operators, printing, stores
 from weft.capture.watch.effects import TextPart, TextParts
 from weft.capture.watch.guard_recursively import Calls
+from weft.capture.watch.unseen_changes import bases_of
 from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, is_unknown, python_number
 from weft.core.tensor import Tensor
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 # --- arrays --------------------------------------------------------------------------------------
 
 
-def write_view(hooks: Hooks, array: Any) -> None:
-    """Refuse a write to an array of the run that is a view of one from outside."""
-    base = array.base
-    while base is not None:
-        known = hooks.watch.known(base)
-        if known is not None and isinstance(base, np.ndarray):
-            original = base.copy()
-            hooks.watch.undo(functools.partial(np.copyto, base, original))
-            hooks.watch.refuse(f"a view of {known.origin.text} is written to")
-        base = getattr(base, "base", None)
+def write_view(hooks: Hooks, array: Any, write: Callable[[], Any]) -> Any:
+    """Write to an array of the run, which may be a view of one from outside."""
+    bases = bases_of(hooks.watch, array)
+    before = [known.obj.copy() for known in bases]
+    result = write()
+    for known, old in zip(bases, before, strict=True):
+        reason = f"a view of {known.origin.text} is written to"
+        hooks.watch.unseen.add(hooks.watch, known, old, reason)
+    return result
 
 
 def write_array(hooks: Hooks, known: Known, write: Callable[[], Any], text: str) -> Any:

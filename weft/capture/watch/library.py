@@ -14,7 +14,7 @@ import re
 import struct
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.settled_numbers import settled_all, settled_named
-from weft.capture.watch.unseen_changes import contents
+from weft.capture.watch.unseen_changes import bases_of, contents
 from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
 from weft.core.tensor import Tensor
@@ -124,7 +124,8 @@ def run(
     if all(map(is_plain, args)) and not kwargs:
         return function(*args)
     args, kwargs = settled_all(args), settled_named(kwargs)
-    seen = hooks.deep_all(args, kwargs, name)
+    seen = [*hooks.deep_all(args, kwargs, name)]
+    seen += _arrays_behind(hooks, (*args, *kwargs.values()))
     before = [contents(known.obj) for known in seen]
     result = function(*args, **kwargs)
     for known, old in zip(seen, before, strict=True):
@@ -143,6 +144,16 @@ def _is_same(now: Any, before: Any) -> bool:
         )
     mine, theirs = list(now), list(before)
     return len(mine) == len(theirs) and all(map(operator.is_, mine, theirs))
+
+
+def _arrays_behind(hooks: Hooks, values: Iterable[Any]) -> list[Known]:
+    """The arrays from outside that arguments are views of."""
+    found: dict[int, Known] = {}
+    for value in values:
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, np.ndarray):
+                found.update((id(known.obj), known) for known in bases_of(hooks.watch, part))
+    return list(found.values())
 
 
 def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

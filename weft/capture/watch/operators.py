@@ -142,7 +142,7 @@ def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     if isinstance(a, CONTAINERS):
         b = hooks.shallow(b)
     elif isinstance(a, np.ndarray):
-        hooks.write_view(a)
+        return hooks.write_view(a, lambda: function(a, hooks.operand(b, a)))
     return function(a, hooks.operand(b, a))
 
 

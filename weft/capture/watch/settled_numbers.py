@@ -20,10 +20,15 @@ def settled(value: Any, keeps: bool = False) -> Any:
         return slice(*[settled(part, keeps) for part in (value.start, value.stop, value.step)])
     if cls in (list, tuple, set, frozenset):
         parts = [settled(part, keeps) for part in value]
-        return value if all(map(operator.is_, parts, value)) else cls(parts)
+        if all(map(operator.is_, parts, value)):
+            return value
+        if cls is list:  # the very list, which the code may write to
+            value[:] = parts
+            return value
+        return cls(parts)
     if cls is dict:
-        named = {key: settled(part, keeps) for key, part in value.items()}
-        return value if all(map(operator.is_, named.values(), value.values())) else named
+        for key, part in list(value.items()):
+            value[key] = settled(part, keeps)
     return value
 
 

@@ -19,12 +19,24 @@ from weft.core.tensor import Tensor
 if TYPE_CHECKING:
     from weft.capture.watch.watch import Known, Watch
 
-__all__ = ["UnseenChanges", "contents"]
+__all__ = ["UnseenChanges", "bases_of", "contents"]
 
 
 def contents(obj: Any) -> Any:
     """A copy of what a container or an array holds."""
     return obj.copy() if isinstance(obj, np.ndarray) else stores.copy_of(obj)
+
+
+def bases_of(watch: Watch, array: Any) -> list[Known]:
+    """The arrays from outside that an array of the run is a view of."""
+    found = []
+    base = array.base
+    while base is not None:
+        known = watch.known(base)
+        if known is not None and isinstance(base, np.ndarray):
+            found.append(known)
+        base = getattr(base, "base", None)
+    return found
 
 
 def _put(obj: Any, held: Any) -> None:
