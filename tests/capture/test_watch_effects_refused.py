@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import bisect
 import collections
 import datetime
 import heapq
