@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Generator as _Batches
 from typing import Any
 
 from weft.base.errors import DTypeError, RangeError
 from weft.data.combined import IterableDataset
 from weft.data.fetch import Ended, InOrder, Numbered
+from weft.data.progress import Progress, ResumeError, loops_of, other_states, random_states
 from weft.data.samplers import BatchSampler, RandomSampler, SequentialSampler
 from weft.data.workers import Workers, context_of
 from weft.ops.generator import get_rng_state
 from weft.ops.random import Generator, permutation
 
+Batches = _Batches[Any, None, None]
 _GOLDEN = 0x9E3779B97F4A7C15  # spreads the seeds of epochs
 
 
@@ -35,8 +39,12 @@ class DataLoader:
     pin_memory      has no meaning on CPUs; nor has `in_order`, as batches always come in order
 
     The order is the same for any number of workers. In a worker, random numbers of weft, NumPy
-    and Python start from a seed of its own, which follows from `generator` (or `weft.manual_seed`),
-    the epoch and the number of the worker. An error in a worker is raised here, with its traceback.
+    and Python start anew with each batch, from a seed that follows from `generator` (or
+    `weft.manual_seed`), the epoch and the number of the batch; with a worker_init_fn, they start
+    once, with the process. An error in a worker is raised here, with its traceback.
+
+    `state_dict` says where a loop is. In a loader that has loaded it, the next loop goes on from
+    there, with the same batches.
 
     >>> data = weft.data.TensorDataset(weft.arange(5), weft.arange(5) * 10)
     >>> for x, y in weft.data.DataLoader(data, batch_size=2):
@@ -86,6 +94,7 @@ class DataLoader:
         self._own_order = sampler is None and batch_sampler is None
         self._epochs = 0
         self._workers: Workers | None = None  # those that persist
+        self._resumed: dict[str, Any] | None = None  # where the next loop begins
 
     def _check(self, sampler: Any, batch_sampler: Any, prefetch_factor: int | None) -> None:
         numbered = hasattr(self.dataset, "__len__") and hasattr(self.dataset, "__getitem__")
@@ -174,12 +183,79 @@ class DataLoader:
         return int((first * _GOLDEN + used * 0x5851F42D4C957F2D + self._epochs) % 2**62)
 
     def __iter__(self) -> Iterator[Any]:
-        self._epochs += 1
-        seed = self._seed() if self.num_workers else 0
-        pieces = self._pieces()
-        return self._by_workers(pieces, seed) if self.num_workers else self._here(pieces)
+        resumed, self._resumed = self._resumed, None
+        generators = self._generators()
+        samples = 0 if self._iterable else len(self.dataset)
+        if resumed is None:
+            self._epochs += 1
+            seed = self._seed() if self.num_workers else 0
+            progress = Progress(random_states(generators), seed, samples)
+            pieces = progress.counted(self._pieces())
+        else:
+            progress = Progress(resumed["begin"], resumed["seed"], samples)
+            pieces = self._pieces_again(progress, resumed)
+        loops_of(self).add(progress)
+        # Batches of a dataset that is read in order are read again: they have no numbers.
+        skipped = resumed["given"] if resumed is not None and self._iterable else 0
+        return self._loop(progress, pieces, skipped)
 
-    def _here(self, pieces: Iterator[Any]) -> Iterator[Any]:
+    def _generators(self) -> list[Generator]:
+        """The generators that the order may be drawn from, besides those that all share."""
+        inner = getattr(self.batch_sampler, "sampler", None)
+        owners = (self, self.sampler, self.batch_sampler, inner)
+        found = [getattr(owner, "generator", None) for owner in owners]
+        unique = {id(generator): generator for generator in found}
+        return [generator for generator in unique.values() if isinstance(generator, Generator)]
+
+    def _pieces_again(self, progress: Progress, resumed: dict[str, Any]) -> Iterator[Any]:
+        """The pieces of a loop from where it was: drawn as they were when it began."""
+        if self._iterable:
+            return progress.counted(self._pieces())
+        with other_states(progress.begin, self._generators()):
+            pieces = progress.counted(self._pieces())
+            drawn = list(itertools.islice(pieces, resumed["drawn"]))
+        if len(drawn) != resumed["drawn"] or progress.digest != resumed["digest"]:
+            raise ResumeError(
+                "the order of this epoch cannot be found again: the dataset is another one, or the "
+                "sampler draws from something else than random generators",
+                op="DataLoader",
+            )
+        progress.given = resumed["given"]
+        return itertools.chain(drawn[progress.given :], pieces)
+
+    def _loop(self, progress: Progress, pieces: Iterator[Any], skipped: int) -> Iterator[Any]:
+        """The batches of a loop, counted as they are given."""
+        try:
+            with contextlib.ExitStack() as stack:
+                read = (
+                    self._by_workers(pieces, progress) if self.num_workers else self._here(pieces)
+                )
+                batches: Iterator[Any] = stack.enter_context(contextlib.closing(read))
+                if self._iterable and not self.num_workers:
+                    generators = self._generators()
+                    batches = progress.watched(batches, generators)
+                    if skipped:
+                        with other_states(progress.begin, generators):
+                            self._skip(batches, progress, skipped)
+                elif skipped:
+                    self._skip(batches, progress, skipped)
+                for batch in batches:
+                    progress.given += 1
+                    yield batch
+        finally:
+            loops_of(self).discard(progress)
+
+    def _skip(self, batches: Iterator[Any], progress: Progress, count: int) -> None:
+        for _ in itertools.islice(batches, count):
+            progress.given += 1
+        if progress.given != count or progress.draws:
+            raise ResumeError(
+                f"the dataset gave {progress.given} batches in place of {count}, or drew random "
+                "numbers: its epoch cannot be gone on with",
+                op="DataLoader",
+            )
+
+    def _here(self, pieces: Iterator[Any]) -> Batches:
         get = self._source().open()
         for piece in pieces:
             try:
@@ -188,11 +264,11 @@ class DataLoader:
                 return
             yield batch
 
-    def _by_workers(self, pieces: Iterator[Any], seed: int) -> Iterator[Any]:
+    def _by_workers(self, pieces: Iterator[Any], progress: Progress) -> Batches:
         workers = self._workers or Workers(
             self._source(),
             self.num_workers,
-            seed,
+            progress.seed,
             self.worker_init_fn,
             self.timeout,
             context_of(self.multiprocessing_context),
@@ -200,7 +276,8 @@ class DataLoader:
         self._workers = None  # a second loop at the same time has workers of its own
         whole = False
         try:
-            yield from workers.batches(pieces, self.prefetch_factor)
+            first = progress.given  # a worker's seeds follow from the numbers of its batches
+            yield from workers.batches(pieces, self.prefetch_factor, progress.seed, first)
             whole = True
         except GeneratorExit:
             whole = True  # the loop was left: what comes late is told by its epoch
@@ -215,3 +292,47 @@ class DataLoader:
         workers = self.__dict__.get("_workers")
         if workers is not None:
             workers.close()
+
+    # --- where it is --------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop over this loader is, if there is one; and the state of its generator.
+
+        >>> data = weft.arange(6)
+        >>> loader = weft.data.DataLoader(data, batch_size=2, shuffle=True)
+        >>> loop = iter(loader)
+        >>> first, state = next(loop), loader.state_dict()
+        >>> other = weft.data.DataLoader(data, batch_size=2, shuffle=True)
+        >>> other.load_state_dict(state)
+        >>> [x.tolist() for x in other] == [x.tolist() for x in loop]
+        True
+        """
+        loops = list(loops_of(self))
+        if len(loops) > 1:
+            raise ResumeError(
+                f"there are {len(loops)} loops over this loader at the same time",
+                op="DataLoader.state_dict",
+            )
+        resumed = self._resumed  # of a loop that is yet to go on
+        return {
+            "epochs": self._epochs,
+            "loop": loops[0].state() if loops else resumed,
+            "generators": [generator.state for generator in self._generators()],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where the loader was that gave this state: the next loop is the rest of its loop.
+
+        After the last batch of an epoch that rest is empty, so that what a program does at the end
+        of an epoch is done.
+        """
+        generators = self._generators()
+        if set(state_dict) != {"epochs", "loop", "generators"} or len(
+            state_dict["generators"]
+        ) != len(generators):
+            raise ResumeError("this is no state of such a loader", op="DataLoader.load_state_dict")
+        self._epochs = state_dict["epochs"]
+        self._resumed = state_dict["loop"]
+        for generator, state in zip(generators, state_dict["generators"], strict=True):
+            generator.state = state
+        loops_of(self).clear()

@@ -21,6 +21,7 @@ from weft.ops.generator import manual_seed
 
 threads = Lazy("weft.runtime.threads")
 
+_GOLDEN = 0x9E3779B97F4A7C15  # spreads the seeds of batches
 DONE, FAILED, ENDED = "done", "failed", "ended"  # what a worker says of a batch
 
 
@@ -61,9 +62,7 @@ def work(
     # A thread reads the tasks, so that the parent never waits to hand one over while this process
     # waits to hand over a result.
     threading.Thread(target=_read, args=(link, tasks), daemon=True).start()
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002 - what transforms of users draw from
-    manual_seed(seed)
+    _seed(seed)
     _info = WorkerInfo(number, workers, seed, source.dataset)
     get: Any = None
     failure: BaseException | None = None
@@ -72,11 +71,14 @@ def work(
             init(number)
     except Exception as error:
         failure = error
+    seed_of_epoch = seed
     while (task := tasks.get()) is not None:
         epoch, place, piece = task
         if place is None:  # a new epoch
-            get = None
+            get, seed_of_epoch = None, piece
             continue
+        if init is None:  # else its own seeds hold
+            _seed(seed_of_epoch + place * _GOLDEN)
         try:
             if failure is not None:
                 raise failure
@@ -94,6 +96,12 @@ def work(
                 link.send((epoch, place, FAILED, _described(error)))
         except OSError:  # the parent has closed the link
             return
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - what transforms of users draw from
+    manual_seed(seed % 2**64)
 
 
 def _read(link: Any, tasks: Any) -> None:

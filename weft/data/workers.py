@@ -68,16 +68,22 @@ class Workers:
             self.close()
             raise
 
-    def batches(self, pieces: Iterator[Any], ahead: int) -> Iterator[Any]:
-        """The batches of an epoch. Each worker has up to `ahead` of them to get."""
+    def batches(
+        self, pieces: Iterator[Any], ahead: int, seed: int, first: int = 0
+    ) -> Iterator[Any]:
+        """The batches of an epoch. Each worker has up to `ahead` of them to get.
+
+        `first` is the number of the first piece: with the epoch's seed, a batch's number says what
+        random numbers are drawn for it.
+        """
         self.epoch += 1
         for number in range(len(self.links)):
-            self._send(number, None, None)
-        turn = 0
+            self._send(number, None, seed)
+        turn = first
         active = dict.fromkeys(range(len(self.links)))  # that have not come to their end
         owners: dict[int, int] = {}
         ready: dict[int, tuple[str, Any]] = {}
-        given = wanted = 0
+        given = wanted = first
         more = True
         while True:
             while more and active and given - wanted < ahead * len(self.links):
