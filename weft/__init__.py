@@ -121,6 +121,7 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.activations import activations as activations
     from weft.inspect.watch.nan import detect_nan as detect_nan
+    from weft.interop.checkpoint import Checkpoint as Checkpoint
     from weft.interop.library.build import build_library as build_library
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
@@ -133,6 +134,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
     __getattr__, __dir__ = _lazily(
         __name__,
         {
+            "Checkpoint": "weft.interop.checkpoint",
             "Session": "weft.session",
             "activations": "weft.inspect.watch.activations",
             "amp": "weft.amp",

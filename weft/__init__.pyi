@@ -74,6 +74,7 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.view.view import view as view
     from weft.inspect.watch.activations import activations as activations
     from weft.inspect.watch.nan import detect_nan as detect_nan
+    from weft.interop.checkpoint import Checkpoint as Checkpoint
     from weft.interop.library.build import build_library as build_library
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save

@@ -22,6 +22,8 @@ import weft
 import weft.torch
 from weft.errors import FileError, SkippedWarning
 from weft.interop.safetensors import CHECKSUM, dtype_named
+from weft.interop.tree import Packed
+from weft.interop.weights import write
 
 
 def test_a_checkpoint(tmp_path: Path) -> None:
@@ -482,9 +484,6 @@ def test_folders_of_pytorch(tmp_path: Path) -> None:
 
 def test_checksums(tmp_path: Path) -> None:
     """Files of checkpoints have one of all their bytes."""
-    from weft.interop.tree import Packed
-    from weft.interop.weights import write
-
     file = io.BytesIO()
     write(Packed({"x": weft.ones(3), "lr": 0.25}), file, {}, checksum=True)
     data = file.getvalue()

@@ -145,6 +145,15 @@ def _read_file(source: Source, make: Make, strict: bool) -> Any:
     return _with_structure(metadata.get(_KEY), arrays, make, source.size, source.name)
 
 
+def read_checked(path: Any, make: Make) -> Any:
+    """The content of a file that has a checksum, which is compared."""
+    with opened(path, mapped=False) as source:
+        arrays, metadata = _arrays(source)
+        if safetensors.CHECKSUM not in metadata:
+            raise source.error("it has no checksum: it is damaged, or no checkpoint")
+        return _with_structure(metadata.get(_KEY), arrays, make, source.size, source.name)
+
+
 def _arrays(source: Source) -> tuple[dict[str, Array], dict[str, str]]:
     header = safetensors.read_header(source)
     arrays = {

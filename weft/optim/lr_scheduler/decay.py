@@ -75,11 +75,11 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        times = self.milestones[self.last_epoch]
+        times = self.milestones.get(self.last_epoch, 0)
         return [rate * self.gamma**times if times else rate for rate in self.rates()]
 
     def restart_lr(self) -> list[float]:
-        return [base * self.gamma ** self.milestones[0] for base in self.base_lrs]
+        return [base * self.gamma ** self.milestones.get(0, 0) for base in self.base_lrs]
 
 
 class ExponentialLR(LRScheduler):
