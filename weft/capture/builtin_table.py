@@ -30,7 +30,7 @@ from weft.core.changing_numbers import number_in
 from weft.core.operands import as_number
 from weft.core.structure import changed
 from weft.ops.numpy_protocol import COUNTERPARTS
-from weft.ops.shape import stack
+from weft.ops.shape import concat, stack
 from weft.record import make_graph
 from weft.record.control import branches, loops
 
@@ -127,6 +127,7 @@ BUILTINS: dict[Any, Builtin] = {
     # Weft's own
     number_in: Builtin(library.number_from_outside),
     as_number: Builtin(graph=result_numbers.number_of, always=True),
+    concat: Builtin(graph=graph.concat),
     stack: Builtin(graph=graph.stack),
     tokens.print: Builtin(graph=graph.print_),
     tokens.py_call: Builtin(graph=as_it_is(tokens.py_call)),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
-from weft.base.shapes import size_of
+from weft.base.shapes import normalize_axis, size_of
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
 from weft.capture.from_source.dynamic_list import dynamic_list_of
@@ -50,6 +50,7 @@ from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import greater, less, round, trunc
 from weft.ops.numpy_protocol import counterpart, tensors_in
 from weft.ops.select import where
+from weft.ops.shape import moveaxis, reshape
 from weft.record.control import branches as control
 from weft.record.control import loops
 from weft.record.control.branches import truth
@@ -280,11 +281,30 @@ def sum_(hooks: Hooks, values: Any, start: Any = 0) -> Any:
     return NotImplemented if total is None else start + total
 
 
-def stack(hooks: Hooks, values: Any, *args: Any, **kwargs: Any) -> Any:
+def stack(hooks: Hooks, values: Any, axis: Any = 0, *, dim: Any = 0) -> Any:
     """weft.stack of a list of the graph."""
-    dynamic = dynamic_list_of(values)
-    if dynamic is None or kwargs or args or len(dynamic.kinds) != 1 or dynamic.numbers[0]:
+    whole = _tensors_of(values)
+    if whole is None:
         return NotImplemented
+    return moveaxis(whole, 0, normalize_axis(axis or dim, whole.ndim, "stack"))
+
+
+def concat(hooks: Hooks, values: Any, axis: Any = 0, *, dim: Any = 0) -> Any:
+    """weft.concat of a list of the graph."""
+    whole = _tensors_of(values)
+    if whole is None or whole.ndim < 2 or axis is None:
+        return NotImplemented
+    at = normalize_axis(axis or dim, whole.ndim - 1, "concat")
+    apart = moveaxis(whole, 0, at)
+    shape = apart.shape
+    return reshape(apart, (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :]))
+
+
+def _tensors_of(values: Any) -> Tensor | None:
+    """The tensors of a list of the graph, along a new first axis; None: it holds something else."""
+    dynamic = dynamic_list_of(values)
+    if dynamic is None or len(dynamic.kinds) != 1 or dynamic.numbers[0]:
+        return None
     return dynamic.tensors()[0]
 
 

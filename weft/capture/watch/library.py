@@ -240,6 +240,7 @@ _MARKS = frozenset({"_register_hook", "_retain_grad", "_register_post_accumulate
 
 def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function of Weft that is not followed."""
+    hooks.use_items(*args, *kwargs.values())
     if hooks.watch.numbers and not takes_numbers(function):
         keeps = hooks.flow.depth > 0  # inside of a loop or branch, nobody can be asked
         args, kwargs = settled_all(args, keeps), settled_named(kwargs, keeps)
