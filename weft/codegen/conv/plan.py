@@ -107,6 +107,8 @@ def blocking(results: int, vectors: int, machine: Machine) -> tuple[int, int]:
                 continue
             blocks = -(-results // rows) * -(-vectors // columns)
             step = max(rows * columns, columns + rows / 2, 4) + 1.0
+            if not machine.fuses():  # loads are instructions of their own, too
+                step = 2 * rows * columns + rows + columns
             best = min(best, (blocks * step, -rows, columns))
     return -int(best[1]), best[2]
 
