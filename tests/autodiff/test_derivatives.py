@@ -189,7 +189,7 @@ def freed_after(f: Callable[[weft.Tensor], weft.Tensor]) -> tuple[bool, bool]:
         lambda x: x.astype(weft.float32),
         lambda x: x.mean(axis=1),
         lambda x: weft.floor(x),
-        lambda x: weft.fft.rfft(x).real() + 1.0,
+        lambda x: weft.fft.rfft(x).real + 1.0,
         lambda x: weft.linalg.trace(x) + 1.0,
     ],
 )

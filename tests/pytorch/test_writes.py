@@ -5,8 +5,10 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 
+import weft
 import weft.torch as torch
 import weft.torch.nn as nn
 from weft.errors import LostWriteWarning
@@ -185,3 +187,57 @@ def test_what_detach_gives_does_not_keep_the_history() -> None:
     del loss
     kept += 1  # its owner is gone
     assert kept.item() == 5
+
+
+# --- casts ---------------------------------------------------------------------------------------
+
+MASK = torch.tensor([True, False, True])
+#: Ways to write a value; each gives the array that NumPy's casts make of it.
+CASTING: dict[str, tuple[Any, Any]] = {
+    "x[0] = v": (lambda x, v: x.__setitem__(0, v), [0]),
+    "x[:2] = v": (lambda x, v: x.__setitem__(slice(2), v), [0, 1]),
+    "x[mask] = v": (lambda x, v: x.__setitem__(MASK, v), [0, 2]),
+    "fill_": (lambda x, v: x.fill_(v), [0, 1, 2]),
+    "masked_fill_": (lambda x, v: x.masked_fill_(MASK, v), [0, 2]),
+    "masked_fill": (lambda x, v: x.copy_(torch.masked_fill(x, MASK, v)), [0, 2]),
+    "index_fill_": (lambda x, v: x.index_fill_(0, torch.tensor([1]), v), [1]),
+    "scatter_": (lambda x, v: x.scatter_(0, torch.tensor([1]), v), [1]),
+    "full_like": (lambda x, v: x.copy_(torch.full_like(x, v)), [0, 1, 2]),
+}
+WRITTEN = (0, 2, 1.5, True, torch.tensor(1.5), torch.tensor(3))
+
+
+@pytest.mark.parametrize("backend", [None, "interpret"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", CASTING)
+def test_what_is_written_is_cast(name: str, dtype: Any, backend: str | None) -> None:
+    write, places = CASTING[name]
+    of_tensors = name not in ("scatter_", "full_like")  # PyTorch takes numbers there
+
+    def run(x: Any, v: Any) -> Any:
+        x = x.clone()
+        write(x, v)
+        return x
+
+    f = run if backend is None else torch.compile(run, backend=backend)
+    for value in WRITTEN if of_tensors else WRITTEN[:4]:
+        x = torch.tensor([0, 1, 1], dtype=dtype)
+        wanted = x.numpy().copy()
+        wanted[places] = np.asarray(value).astype(wanted.dtype)
+        found = f(x, value)
+        assert found.dtype is dtype
+        assert found.tolist() == wanted.tolist()
+
+
+def test_results_in_place_are_cast_within_their_kind() -> None:
+    x, ints = torch.ones(2), torch.tensor([1, 2], dtype=torch.int32)
+    x += torch.ones(2, dtype=torch.float64)
+    ints *= torch.tensor([2, 3])
+    assert (x.dtype, ints.dtype) == (torch.float32, torch.int32)
+    assert (x.tolist(), ints.tolist()) == ([2.0, 2.0], [2, 6])
+    x[0] = torch.tensor([[5.0]])
+    assert x.tolist() == [5.0, 2.0]
+    with pytest.raises(weft.errors.DTypeError, match="cannot hold"):
+        ints += torch.ones(2)
+    with pytest.raises(weft.errors.ShapeError):
+        x[0] = torch.ones(1, 2)

@@ -22,7 +22,8 @@ from weft.base.errors import DTypeError
 
 __all__ = ["set_promotion"]
 
-_RANK = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+#: The order of kinds; one of a later place holds those before it.
+RANKS = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 
 #: A cache of pairs; users may add entries for their own dtypes.
 _TABLE: dict[tuple[DType, DType], DType] = {}
@@ -51,7 +52,7 @@ def set_promotion(a: DType, b: DType, result: DType) -> None:
 
 def promote_weak(dtype: DType, kind: Kind) -> DType:
     """The dtype of a tensor of `dtype` combined with a Python number of `kind`."""
-    if _RANK[kind] <= _RANK[dtype.kind]:
+    if RANKS[kind] <= RANKS[dtype.kind]:
         return dtype
     if kind == "complex":
         return dtypes.complex_dtype(dtype)
@@ -59,11 +60,11 @@ def promote_weak(dtype: DType, kind: Kind) -> DType:
 
 
 def _promote(a: DType, b: DType) -> DType:
-    if _RANK[a.kind] > _RANK[b.kind]:
+    if RANKS[a.kind] > RANKS[b.kind]:
         a, b = b, a
     if a.name not in _STANDARD or b.name not in _STANDARD:
         raise _no_common(a, b)
-    if _RANK[a.kind] < _RANK[b.kind]:
+    if RANKS[a.kind] < RANKS[b.kind]:
         return dtypes.complex128 if a is dtypes.float64 and b.kind == "complex" else b
     if a.kind == b.kind:
         if a.itemsize == b.itemsize:  # float16 and bfloat16: neither holds the other
@@ -98,7 +99,7 @@ def can_cast(source: DType, target: DType) -> bool:
 def result_dtype(given: Iterable[DType], weak: Iterable[Kind] = ()) -> DType:
     """The common dtype of tensors' dtypes and of the kinds of Python numbers."""
     strong = list(given)
-    kinds = sorted(weak, key=_RANK.__getitem__)
+    kinds = sorted(weak, key=RANKS.__getitem__)
     if strong:
         result = promote_all(*strong)
     elif kinds:

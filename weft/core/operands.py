@@ -14,7 +14,7 @@ from weft.base.device import Device, as_device
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.promotion import promote_weak, result_dtype
+from weft.base.promotion import RANKS, promote_weak, result_dtype
 from weft.core.bind import CAST, bind, in_dtype, new_tensor, rebind, recorder
 from weft.core.grad_mode import mode
 from weft.core.number import Number as UnknownNumber
@@ -153,24 +153,23 @@ def common(values: Iterable[Any], op: str, *, at_least: str = "") -> list[Tensor
     ]
 
 
-#: The order of kinds; one of a later place holds those before it.
-_RANKS = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
-
-
 def _of_tensors_with_axes(tensors: list[Tensor]) -> list[DType]:
     """The dtypes that decide about a result: all, but for classes of tensors whose 0-d ones count
     as numbers where another has axes and is of as high a kind."""
     found = [x.dtype for x in tensors]
-    ranks = [_RANKS[x.dtype.kind] for x in tensors if x.ndim]
+    ranks = [RANKS[x.dtype.kind] for x in tensors if x.ndim]
     if not ranks or not result_class_of(tensors)._weak_scalars:
         return found
-    return [x.dtype for x in tensors if x.ndim or _RANKS[x.dtype.kind] > max(ranks)]
+    return [x.dtype for x in tensors if x.ndim or RANKS[x.dtype.kind] > max(ranks)]
 
 
 def assign(target: Tensor, value: Tensor, op: str) -> Tensor:
     """Give `target` a new value of its own dtype and shape: what x += y and x[i] = v do."""
     if mode.autocast is not None and target.dtype in CAST:
         (value,) = in_dtype((value,), target.dtype)  # x **= 2, where powers are float32
+    if value.dtype is not target.dtype and target._narrows:
+        is_kept = RANKS[value.dtype.kind] <= RANKS[target.dtype.kind]
+        value = cast(value, target.dtype) if is_kept else value
     if value.dtype is not target.dtype:
         raise DTypeError(
             f"the result is {value.dtype.name}, which x of dtype {target.dtype.name} cannot hold",

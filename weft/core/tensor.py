@@ -62,6 +62,8 @@ class Tensor(TensorMethods):
     _result_class: ClassVar[type[Tensor]]
     #: Whether its 0-d tensors count as numbers where dtypes are promoted.
     _weak_scalars: ClassVar[bool] = False
+    #: Whether `x += y` casts a result to the dtype of x, of the same kind or a higher one.
+    _narrows: ClassVar[bool] = False
     #: Whether a write to it is a write to a tensor that others hold.
     _writes_through: ClassVar[bool] = False
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.core.public import public
+from weft.core.public import attach_properties, public
 from weft.core.tensor import Tensor
 from weft.ops.define import binary
 from weft.ops.elementwise import atan2, cos, imag, multiply, real, sin
@@ -82,3 +82,12 @@ def view_as_complex(x: Tensor, /) -> Tensor:
     if not x.ndim or x.shape[-1] != 2:
         raise ShapeError("the last axis must have size 2", op="view_as_complex", operands=[x.type])
     return complex(x[..., 0], x[..., 1])
+
+
+def _real(self: Tensor) -> Tensor:
+    """The real part; of a real tensor, itself."""
+    return real(self) if self.dtype.kind == "complex" else self
+
+
+# Properties, as in NumPy and PyTorch; `weft.real(x)` is the function.
+attach_properties({"real": _real, "imag": imag})

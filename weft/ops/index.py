@@ -19,6 +19,7 @@ from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim
 from weft.base.errors import DTypeError, IndexError, ShapeError
+from weft.base.promotion import RANKS
 from weft.base.shapes import Shape, broadcast_shapes, normalize_axis, size_of
 from weft.core.bind import bind, rebind, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
@@ -121,8 +122,7 @@ def fitting(value: Any, target: Tensor) -> Tensor:
             else asarray(value)
         ).dtype.kind
     )
-    order = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
-    if order[given] > order[dtype.kind]:
+    if RANKS[given] > RANKS[dtype.kind]:
         raise DTypeError(
             f"a {given} value cannot be written into a tensor of {dtype.name}",
             op="setitem",

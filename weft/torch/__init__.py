@@ -44,6 +44,7 @@ from weft.torch.serialization import *
 from weft.torch.shapes import *
 from weft.torch.tensor import *
 from weft.torch.tensor import PublicTensor as PublicTensor
+from weft.torch.writes import *
 
 #: Of the PyTorch whose names and meanings these are.
 __version__ = "2.13.0+weft"

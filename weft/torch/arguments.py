@@ -31,7 +31,7 @@ _power = elementwise.pow
 
 #: PyTorch takes a 0-d tensor along axis 0 for a vector of one element.
 ALONG_AN_AXIS = """
-all amax amin any argmax argmin count_nonzero cumprod cumsum index_add index_copy index_fill
+all amax amin any argmax argmin count_nonzero cumprod cumsum index_add index_copy
 index_select logcumsumexp logsumexp mean nanmean nanquantile nansum prod quantile sum cummax cummin
 kthvalue mode topk
 """.split()  # noqa: SIM905

@@ -14,7 +14,7 @@ from weft.ops import creation, like, random
 from weft.ops.generator import Generator as CoreGenerator
 from weft.ops.generator import get_rng_state as core_rng_state
 from weft.torch.shapes import _sizes
-from weft.torch.tensor import TYPE_NAMES, Tensor, as_type, labelled, method
+from weft.torch.tensor import TYPE_NAMES, Tensor, as_type, held, labelled, method
 
 __all__ = [
     *("Generator", "arange", "as_tensor", "asarray", "bernoulli", "device", "empty", "empty_like"),
@@ -169,7 +169,8 @@ def _alike(name: str, core_function: Callable[..., Any]) -> Any:
         memory_format: Any = None,
     ) -> Any:
         wanted = None if dtype is None else as_type(dtype)
-        out = core_function(input, *values, dtype=wanted, device=device)
+        given = [held(value, wanted or input.dtype) for value in values]
+        out = core_function(input, *given, dtype=wanted, device=device)
         return _made(out, requires_grad)
 
     function.__name__ = function.__qualname__ = name
@@ -198,7 +199,9 @@ def full(
     requires_grad: bool = False,
 ) -> Any:
     """A tensor of one value; the dtype is that of the value."""
-    out = creation.full(tuple(size), fill_value, dtype=dtype and as_type(dtype), device=device)
+    wanted = None if dtype is None else as_type(dtype)
+    value = fill_value if wanted is None else held(fill_value, wanted)
+    out = creation.full(tuple(size), value, dtype=wanted, device=device)
     return _made(out, requires_grad)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from weft.base.dtypes import DTYPES
 from weft.core.public import PUBLIC
 from weft.nn import functional
-from weft.torch import arguments, creation, reductions, shapes
+from weft.torch import arguments, creation, reductions, shapes, writes
 from weft.torch.tensor import Tensor, attach_writers
 
 #: Weft has these under PyTorch's names.
@@ -26,11 +26,11 @@ expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
 from_dlpack gather gcd greater greater_equal heaviside histc histogram hsplit hstack hypot i0
 imag index_put index_reduce inner isclose isfinite isin isinf isnan isneginf isposinf isreal
 istft kron lcm lerp less less_equal lgamma log log10 log1p log2 logaddexp logaddexp2 logdet
-logical_and logical_not logical_or logical_xor logit masked_fill masked_scatter
+logical_and logical_not logical_or logical_xor logit masked_scatter
 masked_select matmul matrix_power maximum minimum mm moveaxis movedim msort mul
 multinomial multiply mv nan_to_num narrow negative nextafter not_equal numel outer
 pdist poisson polar polygamma positive put rad2deg ravel reciprocal relu remainder
-renorm reshape rot90 rsqrt rsub scatter scatter_add scatter_reduce
+renorm reshape rot90 rsqrt rsub scatter_add scatter_reduce
 select select_scatter sgn sigmoid sign signbit sin sinc sinh slice_scatter split
 sqrt square stack stft sub subtract swapaxes swapdims tan tanh
 tensordot trace trapezoid trunc unbind unflatten
@@ -119,7 +119,7 @@ MISSING = sorted({*SAME, *RENAMED} - {*_found})
 globals().update(_found)
 
 #: Those modules give tensors their methods; now all are there.
-_METHODS = (arguments, creation, reductions, shapes)
+_METHODS = (arguments, creation, reductions, shapes, writes)
 attach_writers()
 
 __all__ = [*_found]

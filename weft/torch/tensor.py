@@ -15,10 +15,13 @@ import numpy as np
 import weft.core.tensor as core
 from weft.base.device import Device, as_device
 from weft.base.dtypes import DTYPES, DType, as_dtype
+from weft.base.promotion import RANKS
 from weft.base.pytree import tree_map
 from weft.base.shapes import size_of
 from weft.core.bind import register_result_class
 from weft.core.grad_mode import no_grad
+from weft.core.number import Number
+from weft.core.operands import as_tensor
 from weft.ir.types import TensorType
 from weft.torch.aliases import watched, writer
 
@@ -102,11 +105,27 @@ def as_type(dtype: Any) -> DType:
     return as_dtype(getattr(dtype, "of_dtype", dtype))
 
 
+def held(value: Any, dtype: DType) -> Any:
+    """A value as a tensor of this dtype holds it."""
+    if isinstance(value, Number):
+        narrows = RANKS[value.kind] > RANKS[dtype.kind]
+        return as_tensor(value, "cast").astype(dtype) if narrows else value
+    if isinstance(value, core.Tensor):
+        narrows = RANKS[value.dtype.kind] > RANKS[dtype.kind]
+        return value.astype(dtype) if narrows and value.dtype.kind != "complex" else value
+    if isinstance(value, (int, float)):
+        if dtype.kind == "bool":
+            return bool(value)
+        return int(value) if isinstance(value, float) and dtype.kind in ("int", "uint") else value
+    return value
+
+
 class Tensor(core.Tensor):
     """A tensor with PyTorch's methods. Make one with `torch.tensor`, `torch.zeros`…"""
 
     __slots__ = ()
     _weak_scalars = True
+    _narrows = True
 
     # --- the same names for other things ------------------------------------------------------
 
