@@ -118,6 +118,7 @@ def test_gradients_are_our_tensors() -> None:
     assert x.grad is None
 
 
+@pytest.mark.filterwarnings("ignore:.*a hook or a backward of a Function writes")
 @pytest.mark.parametrize("backend", [None, "interpret", "native"])
 def test_a_function_of_ones_own_gets_our_tensors(backend: str | None) -> None:
     seen = []

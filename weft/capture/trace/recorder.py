@@ -512,7 +512,9 @@ class TraceRecorder(HistoryRecorder):
             nothing: list[Value | None] = [None] * len(sources)
             return PathBackward([], sources, [], nothing, nothing, freed)
         if effects:
-            self.refuse("a hook writes to Python objects when a backward after the call reaches it")
+            self.refuse(
+                "a hook or a backward of a Function writes to Python objects after the call"
+            )
             self.usable = False
             return None
         lifted += [(x.tensor, self._lift_old(x)) for x in unread if x.node in caught]
