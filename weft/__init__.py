@@ -123,6 +123,9 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.watch.nan import detect_nan as detect_nan
     from weft.interop.checkpoint import Checkpoint as Checkpoint
     from weft.interop.library.build import build_library as build_library
+    from weft.interop.programs.export import export as export
+    from weft.interop.programs.program import Program as Program
+    from weft.interop.programs.program import load_program as load_program
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
@@ -135,6 +138,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
         __name__,
         {
             "Checkpoint": "weft.interop.checkpoint",
+            "Program": "weft.interop.programs.program",
             "Session": "weft.session",
             "activations": "weft.inspect.watch.activations",
             "amp": "weft.amp",
@@ -145,9 +149,11 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "detect_nan": "weft.inspect.watch.nan",
             "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
+            "export": "weft.interop.programs.export",
             "functional_call": "weft.nn.stateless",
             "get_num_threads": "weft.runtime.threads",
             "load": "weft.interop.weights",
+            "load_program": "weft.interop.programs.program",
             "nn": "weft.nn",
             "optim": "weft.optim",
             "profile": "weft.inspect.profile.profile",

@@ -76,6 +76,9 @@ if _typing.TYPE_CHECKING:
     from weft.inspect.watch.nan import detect_nan as detect_nan
     from weft.interop.checkpoint import Checkpoint as Checkpoint
     from weft.interop.library.build import build_library as build_library
+    from weft.interop.programs.export import export as export
+    from weft.interop.programs.program import Program as Program
+    from weft.interop.programs.program import load_program as load_program
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call

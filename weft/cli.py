@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from weft.base import store
 from weft.base.errors import WeftError
 from weft.inspect import digits, doctor, tour
+from weft.inspect.explain.explain import explain
 from weft.inspect.step.debug import debug
 from weft.inspect.view.script import compiled_in
 from weft.inspect.view.serve import serve
 from weft.inspect.view.view import view
+from weft.interop.programs.program import load_program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         "view", help="show a graph, or the compiled functions of a script, as a page on localhost"
     )
     looked.add_argument(
-        "file", help="a script (.py), which is run; or the text of a graph, from graph.text()"
+        "file",
+        help="a script (.py), which is run; a program (.weft); or the text of a graph, from "
+        "graph.text()",
     )
     looked.add_argument("-f", "--function", help="which compiled function of the script to show")
     looked.add_argument("-o", "--output", help="also write the page (.html) or its picture (.svg)")
@@ -74,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     looked.add_argument("--browse", action="store_true", help="open it in the browser")
     looked.set_defaults(run=_view)
+
+    explained = commands.add_parser("explain", help="a report about a program (.weft)")
+    explained.add_argument("file", help="a file that program.save() wrote; it is not run")
+    explained.add_argument("--json", action="store_true", help="as JSON")
+    explained.add_argument("-o", "--output", help="write a page (.html) instead")
+    explained.set_defaults(run=_explain)
 
     kept = commands.add_parser(
         "cache", help="the cache on disk: machine code and converted functions"
@@ -116,15 +126,34 @@ def _view(options: argparse.Namespace) -> int:
         if shown.endswith(".py"):
             shown = compiled_in(shown, options.function)
         page = view(shown)
-    except WeftError as error:
-        fix = f"\n  to fix: {error.hint}" if error.hint else ""
-        print(f"weft view: {error.message}{fix}", file=sys.stderr)
-        return 1
+    except (WeftError, OSError) as error:
+        return _failed("view", error)
     output = options.output or ("graph.html" if options.no_serve else None)
     if output is not None:
         print(f"wrote {page.save(output)}")
     if not options.no_serve:
         serve(page, options.port, browse=options.browse)
+    return 0
+
+
+def _failed(command: str, error: WeftError | OSError) -> int:
+    said = error.message if isinstance(error, WeftError) else str(error)
+    fix = f"\n  to fix: {error.hint}" if isinstance(error, WeftError) and error.hint else ""
+    print(f"weft {command}: {said}{fix}", file=sys.stderr)
+    return 1
+
+
+def _explain(options: argparse.Namespace) -> int:
+    try:
+        report = explain(load_program(options.file))
+    except (WeftError, OSError) as error:
+        return _failed("explain", error)
+    if options.output is not None:
+        with open(options.output, "w", encoding="utf-8") as file:
+            file.write(report.html())
+        print(f"wrote {options.output}")
+    else:
+        print(json.dumps(report.as_dict(), indent=2) if options.json else report.text())
     return 0
 
 

@@ -259,6 +259,11 @@ def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:
     return chosen
 
 
+def builder_of(backend: str | None = None) -> Callable[..., Executable]:
+    """What makes executables for a backend; None: the one that the settings say."""
+    return BACKENDS[_checked(None, backend, "compile")]
+
+
 def run_passes() -> list[Pass]:
     """What is done to a graph that is run: it is never differentiated itself, as its backward is a
     graph of its own."""

@@ -23,6 +23,7 @@ from weft.autodiff.recorded_function import record_call
 from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.custom import CustomCall, call_custom
 from weft.autodiff.transforms.levels import innermost_level
+from weft.autodiff.transforms.trees import FLOATS
 from weft.base.errors import DTypeError, ShapeError
 from weft.core.bind import bind, recorder
 from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
@@ -155,6 +156,9 @@ class Function:
             return _apply_on_level(cls, args, kwargs)
         edges = tuple(arg._node if isinstance(arg, Tensor) else None for arg in args)
         needs = tuple(edge is not None for edge in edges)
+        here = recorder()
+        if here is not None and here.marks_all:  # gradients may come that are not seen here
+            needs = tuple(isinstance(arg, Tensor) and arg.dtype.kind in FLOATS for arg in args)
         context = Context(needs)
         context._class = result_class_of(arg for arg in args if isinstance(arg, Tensor))
         with no_grad():
@@ -164,7 +168,7 @@ class Function:
         outputs = results if isinstance(results, tuple) else (results,)
         # A result that is an argument itself gets a tensor of its own, with a history of its own.
         outputs = tuple(out.detach() if any(out is arg for arg in args) else out for out in outputs)
-        if recorder() is not None:
+        if here is not None:
             outputs = record_call(cls.__name__, cls.backward, context, args, outputs)
             return outputs if isinstance(results, tuple) else outputs[0]
         node = FunctionNode()

@@ -48,6 +48,10 @@ class SizeFact:
         found = {*getattr(self.left, "names", ()), *getattr(self.right, "names", ())}
         return tuple(sorted(found))
 
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it holds for these sizes, which are those of all names in it."""
+        return _holds(replaced(self.left - self.right, sizes), self.sign)
+
 
 class _Known:
     """What is known of the values of one expression."""

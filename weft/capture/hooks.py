@@ -44,6 +44,7 @@ from weft.capture.watch import (
     printing,
     settled_numbers,
 )
+from weft.capture.watch.first_calls import is_unprepared
 from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.values import CONTAINERS
@@ -249,7 +250,7 @@ class Hooks:
                 if made is not NotImplemented:
                     return made
         known = self.rebuilt.get(id(function))
-        if known is not None and known[2] is known[0].__code__:
+        if known is not None and known[2] is known[0].__code__ and is_unprepared(function):
             return known[1](*args, **kwargs)
         return calls.call(self, function, args, kwargs)
 

@@ -84,10 +84,10 @@ def store_free(hooks: Hooks, name: str, value: Any) -> Any:
         old = cell.cell_contents
     except ValueError:
         old = MISSING
-    watch.undo(lambda: _fill(cell, old))
+    watch.undo(lambda: fill_cell(cell, old))
     watch.written.add((id(cell), name))
     assert origin.parent is not None
-    watch.effect(f"{name} = …", _fill, origin.parent, value)
+    watch.effect(f"{name} = …", fill_cell, origin.parent, value)
     return value
 
 
@@ -148,7 +148,7 @@ def cells_of(hooks: Hooks, cells: Callable[[], Any] | None) -> list[tuple[str, A
     return found
 
 
-def _fill(cell: types.CellType, value: Any) -> None:
+def fill_cell(cell: types.CellType, value: Any) -> None:
     if value is MISSING:
         del cell.cell_contents
     else:

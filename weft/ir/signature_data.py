@@ -33,7 +33,7 @@ from weft.ir.signature import (
 )
 from weft.ir.types import TensorType
 
-__all__ = ["signature_data", "signature_of_data"]
+__all__ = ["SignatureReader", "SignatureWriter", "signature_data", "signature_of_data"]
 
 Class = type  # readers have a method of that name
 
@@ -44,14 +44,14 @@ _KINDS = {kind.__name__: kind for kind in PLAIN_TREES}
 
 def signature_data(signature: Signature) -> dict[str, Any]:
     """Dicts, lists, strings, numbers, booleans and None; an error names what cannot be written."""
-    return _Writer(signature.name).signature(signature)
+    return SignatureWriter(signature.name).signature(signature)
 
 
 def signature_of_data(data: dict[str, Any]) -> Signature:
     """The signature that `signature_data` made this of."""
     try:
-        found = _Reader(data).signature()
-        _check(found)
+        found = SignatureReader(data).signature()
+        check_signature(found)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, WeftError):
             raise
@@ -59,7 +59,7 @@ def signature_of_data(data: dict[str, Any]) -> Signature:
     return found
 
 
-def _check(signature: Signature) -> None:
+def check_signature(signature: Signature) -> None:
     """All numbers are those of places and outputs, and the tree has as many leaves as there are."""
     places = [*signature.inputs, *signature.handed_on()]
     outputs = [*signature.tracked, *[leaf.output for leaf in signature.new_leaves]]
@@ -84,7 +84,9 @@ def _cannot(name: str, what: str, hint: str = "") -> NoReturn:
     raise GraphError(f"the signature of {name} holds {what}", op="signature", hint=hint)
 
 
-class _Writer:
+class SignatureWriter:
+    """Writes the parts of one signature; `text.bounds` collects the names of sizes in it."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.text = AttributeText({})
@@ -168,7 +170,9 @@ class _Writer:
         return name
 
 
-class _Reader:
+class SignatureReader:
+    """Reads the parts of one signature."""
+
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
         self.dims = {name: dim(name, low or 0, high) for name, (low, high) in data["dims"].items()}

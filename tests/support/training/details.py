@@ -404,7 +404,7 @@ CASES = [
     Case("sensitivity", sensitivity),
     Case("accumulation", accumulation, False, (3, 3), (8, 8), "a Python flag, and left gradients"),
     Case("accumulation inside", accumulation_inside, False, (2, 2), (2, 2), GRADIENTS),
-    Case("several losses and optimizers", several, False, (2, 2), (2, 2), GRADIENTS),
+    Case("several losses and optimizers", several, False),
     Case("clipped", clipped),
     Case("schedule outside, in stages", scheduled(in_stages, False)),
     Case("schedule outside, each step", scheduled(each_step, False)),

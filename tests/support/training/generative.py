@@ -108,6 +108,6 @@ def wgan_gp(library: Any) -> Setup:
 GRADIENTS = "the second step finds gradients that the first has left"
 CASES = [
     Case("vae", vae),
-    Case("gan", gan, False, (2, 2), (2, 2), GRADIENTS),
+    Case("gan", gan, False),
     Case("wgan-gp", wgan_gp, False, (2, 2), (2, 2), GRADIENTS),
 ]

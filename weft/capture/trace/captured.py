@@ -76,7 +76,7 @@ class CaptureWarning(UserWarning):
     """A function is recorded too often, or cannot be recorded."""
 
 
-class _Miss:
+class Miss:
     """A call that no recorded path fits: the segments it took, and why it stopped there."""
 
     __slots__ = ("candidates", "cause", "reason", "taken", "waits")
@@ -193,7 +193,7 @@ class Captured(Inspectable, Generic[P, R]):
             result = self._played(args, kwargs)
         finally:
             end_call(outer)
-        if result.__class__ is not _Miss:
+        if result.__class__ is not Miss:
             return result
         if not result.waits:
             return self.function(*args, **kwargs)
@@ -204,15 +204,15 @@ class Captured(Inspectable, Generic[P, R]):
             self._sight.seconds += time.perf_counter() - start
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of a recording, perhaps a new one; a _Miss if none can be made."""
+        """The result of a recording, perhaps a new one; a Miss if none can be made."""
         if not self._writes:
             result = self._replay(args, kwargs)
-            if result.__class__ is not _Miss and result is not _WRITES:
+            if result.__class__ is not Miss and result is not _WRITES:
                 self._hits += 1
                 return result
         with self._lock:
             result = self._replay(args, kwargs, alone=True)  # recorded meanwhile by another thread?
-            if result.__class__ is not _Miss:
+            if result.__class__ is not Miss:
                 self._hits += 1
                 return result
             if self._may_record():
@@ -224,7 +224,7 @@ class Captured(Inspectable, Generic[P, R]):
                         self._sight.recordings.append(time.perf_counter() - start)
         return result
 
-    def _waits(self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss) -> bool:
+    def _waits(self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss) -> bool:
         """Whether a structure is seen for the first time that may never come again."""
         sight = self._sight
         if not miss.taken and sight.waits(args, kwargs, tree=True):
@@ -250,7 +250,7 @@ class Captured(Inspectable, Generic[P, R]):
                         return run_inside(segment, given) if runs_inside(segment) else MISSING
                 if not self._may_record():
                     break
-                self._record(args, kwargs, _Miss([], "a call inside of vmap"), inside=True)
+                self._record(args, kwargs, Miss([], "a call inside of vmap"), inside=True)
         return MISSING
 
     def alike(
@@ -295,7 +295,7 @@ class Captured(Inspectable, Generic[P, R]):
                 if given.__class__ is list:
                     break
             else:
-                return _Miss(taken, candidates=candidates)
+                return Miss(taken, candidates=candidates)
             if not alone and self._writes:  # another thread has just recorded such a path
                 return _WRITES
             if segment.fast_path is not None:
@@ -315,7 +315,7 @@ class Captured(Inspectable, Generic[P, R]):
                 where = f" at {question.location}" if question.location else ""
                 known = ", ".join(f"{a!r:.30}" for a in list(segment.answers.values())[:4])
                 reason = f"{question.kind} of a tensor{where} was {answer!r:.60}, recorded: {known}"
-                return _Miss(taken, reason, cause_of_answer(question))
+                return Miss(taken, reason, cause_of_answer(question))
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has just recorded a path that uses more of this segment.
@@ -392,7 +392,7 @@ class Captured(Inspectable, Generic[P, R]):
         return True
 
     def _record(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool = False
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss, inside: bool = False
     ) -> Any:
         """Record one run, and finish this call from the recording, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
@@ -450,7 +450,7 @@ class Captured(Inspectable, Generic[P, R]):
         return result
 
     def _captured(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss, inside: bool
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss, inside: bool
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         """Record one run and add it to the tree, unless that is refused."""
         plan = self._size_plan(args, kwargs, miss)
@@ -471,7 +471,7 @@ class Captured(Inspectable, Generic[P, R]):
         return self._kept(*self._run_recorded(args, kwargs, inside, None), miss, inside)
 
     def _size_plan(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: _Miss
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss
     ) -> SizePlan | None:
         """Which sizes are symbolic in a recording of this call."""
         if self.policy.dynamic is False or self._uncacheable:
@@ -527,7 +527,7 @@ class Captured(Inspectable, Generic[P, R]):
         recorded: TraceRecorder,
         ending: Ending | None,
         trouble: list[str],
-        miss: _Miss,
+        miss: Miss,
         inside: bool,
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         """Put a recording into the tree, unless there is trouble."""
@@ -557,7 +557,7 @@ class Captured(Inspectable, Generic[P, R]):
             self._told_of_budget = True
             warn_user(f"{self._name()}: {trouble}", CaptureWarning)
 
-    def _why(self, miss: _Miss, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
+    def _why(self, miss: Miss, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Guard | None:
         """Find out why no recording was usable: the guard of the last one that failed."""
         candidates = miss.candidates
         if not candidates:

@@ -343,7 +343,7 @@ def delete_as_object(hooks: Hooks, obj: Any, name: str) -> None:
     _write(hooks.watch, obj, name, found, MISSING)
 
 
-def _natural(obj: Any, name: str, value: Any) -> None:
+def set_naturally(obj: Any, name: str, value: Any) -> None:
     """Set or delete without the user's `__setattr__`, which was already followed."""
     finder = type(obj).__setattr__
     plain = is_python_function(finder) and not _is_own(finder)
@@ -359,12 +359,12 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
     if known is None and watch.is_outside_object(obj):
         known = watch.know_again(obj)
     if known is None:
-        _natural(obj, name, value)
+        set_naturally(obj, name, value)
         return
     if isinstance(obj, (Tensor, np.ndarray)) and found is not MISSING:
         if isinstance(obj, np.ndarray):
             watch.refuse(f"{known.origin.text}.{name} is set")
-        _natural(obj, name, value)  # .grad and .requires_grad: the recorder watches them
+        set_naturally(obj, name, value)  # .grad and .requires_grad: the recorder watches them
         return
     own = instance_dict(obj)
     in_dict = own is not None and not (found is not MISSING and is_data_descriptor(found))
@@ -375,18 +375,18 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
         keep_members(watch, obj)
         if value is MISSING:
             stores.read_presence(watch, attributes, name)
-        _natural(obj, name, value)
+        set_naturally(obj, name, value)
         kept.written.add(name)
     else:
         _keep_attribute(watch, obj, name)
-        _natural(obj, name, value)
+        set_naturally(obj, name, value)
         watch.written.add((id(obj), name))
     if value is MISSING:
         text = f"del {known.origin.text}.{name}"
-        watch.effect(text, _natural, known.origin, name, MISSING)
+        watch.effect(text, set_naturally, known.origin, name, MISSING)
     else:
         text = f"{known.origin.text}.{name} = …"
-        watch.effect(text, _natural, known.origin, name, value)
+        watch.effect(text, set_naturally, known.origin, name, value)
 
 
 def keep_members(watch: Watch, obj: Any) -> None:
@@ -404,8 +404,8 @@ def _keep_attribute(watch: Watch, obj: Any, name: str) -> None:
 
     def put_back() -> None:
         if old is not MISSING:
-            _natural(obj, name, old)
+            set_naturally(obj, name, old)
         elif (name in obj.__dict__) if holder is not None else hasattr(obj, name):
-            _natural(obj, name, MISSING)
+            set_naturally(obj, name, MISSING)
 
     watch.undo(put_back)

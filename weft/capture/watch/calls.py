@@ -15,7 +15,7 @@ from weft.base.source import is_own
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.deferred_calls import defer
-from weft.capture.watch.first_calls import prepare
+from weft.capture.watch.first_calls import is_unprepared, prepare
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.values import is_plain
@@ -55,7 +55,10 @@ def call(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if kind in _ALIASES:  # Table[int](...)
         return hooks.call(function.__origin__, *args, **kwargs)
     if isinstance(function, Wrapper):
-        return call(hooks, function.function, args, kwargs)
+        inner = function.function
+        if not isinstance(inner, types.FunctionType):  # a module: what it holds is read there
+            inner = hooks.attr(function, "function")
+        return call(hooks, inner, args, kwargs)
     if kind in library.BUILTIN_CALLABLES or isinstance(function, types.BuiltinFunctionType):
         return library.call_builtin(hooks, function, args, kwargs)
     method = static_lookup(kind, "__call__")
@@ -78,7 +81,7 @@ def call_function(
     code = function.__code__
     if function.__dict__.get("deferred") and defer(hooks, function, args, kwargs):
         return None
-    if "prepared_by" in function.__dict__ and args:
+    if args and not is_unprepared(function):
         prepare(hooks, function, args)
     if is_converted(function):
         cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))[HOOKS]

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
 
+def is_unprepared(function: Any) -> bool:
+    """Whether nothing is made before calls of a function."""
+    return "prepared_by" not in function.__dict__
+
+
 def prepare(hooks: Hooks, function: Any, args: tuple[Any, ...]) -> None:
     """Before a method that is marked by `prepared_by` is followed."""
     watch, obj = hooks.watch, args[0]

@@ -21,6 +21,7 @@ FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
 FOLLOWED_WEFT = (
     *(os.path.join(PACKAGE, name, "") for name in ("nn", "optim", "distributions")),
     *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils", "distributions")),
+    os.path.join(PACKAGE, "interop", "programs", "call"),
 )
 #: The wrappers of `@weft.no_grad()` and its like; the user's function inside of them is followed.
 WRAPPERS = frozenset(
@@ -29,8 +30,12 @@ WRAPPERS = frozenset(
     for code in wrapping.__code__.co_consts
     if isinstance(code, types.CodeType)
 )
-#: Modules whose functions call the user's functions and record them as nested graphs.
-CONTROL = ("weft.record.control.branches", "weft.record.control.loops")
+#: Modules whose functions call the user's functions and record them as nested graphs, and those
+#: that run the graphs of saved programs, which do not change.
+RECORDING = (
+    *("weft.record.control.branches", "weft.record.control.loops"),
+    *("weft.capture.program_run", "weft.interop.programs.arguments"),
+)
 #: Modules whose functions take a function and run it on tensors of their own.
 TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
 #: Modules whose functions depend only on their arguments and on the modes, which are guarded.

@@ -23,7 +23,7 @@ from weft.autodiff.node import keep_hooks
 from weft.base.asked_sizes import numbers_of
 from weft.capture.watch import attributes, operators, stores
 from weft.capture.watch.effects import is_namedtuple
-from weft.capture.watch.follow import CONTROL, PURE_WEFT, why_impure
+from weft.capture.watch.follow import PURE_WEFT, RECORDING, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.settled_numbers import settled_all, settled_named
@@ -247,8 +247,12 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
+<<<<<<< HEAD
     is_pure = len(parts) < 2 or parts[1] in PURE_WEFT or function.__module__ in CONTROL
     if not is_pure and not is_namedtuple(function):
+=======
+    if len(parts) > 1 and parts[1] not in PURE_WEFT and function.__module__ not in RECORDING:
+>>>>>>> 3be06b9 (weft.export and weft.load_program: functions and training steps as programs that leave the process; second optimizers make their moments before a recording, compiled modules can be called in compiled functions)
         hooks.watch.refuse(f"{function.__module__}.{function.__qualname__} is not watched")
     if function.__qualname__ in _IMPURE_WEFT:
         hooks.watch.refuse(f"{function.__qualname__} depends on or changes more than its arguments")

@@ -341,7 +341,7 @@ def _same_order(one: Iterable[Any], two: Iterable[Any]) -> bool:
     return [id(part) for part in one] == [id(part) for part in two]
 
 
-def _set_item(container: Any, key: Any, value: Any) -> None:
+def set_item(container: Any, key: Any, value: Any) -> None:
     base_of(container).__setitem__(container, key, value)
 
 
@@ -355,13 +355,13 @@ def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
     if not isinstance(obj, dict) and (not hasattr(key, "__index__") or isinstance(key, Tensor)):
         whole(watch, known)
         before_write(watch, known)
-        _set_item(obj, key, value)
+        set_item(obj, key, value)
         became(watch, known, f"{known.origin.text}[{key!r:.40}] = …")
         return
     if not isinstance(obj, dict):
         read_length(watch, known)  # whether the index exists
     store = before_write(watch, known)
-    _set_item(obj, key, value)
+    set_item(obj, key, value)
     if isinstance(obj, dict):
         store.written.add(key)
         depth = 0 if watch.flow is None else watch.flow.depth
@@ -370,7 +370,7 @@ def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
         index = key.__index__()
         store.written.add(index if index >= 0 else index + len(obj))
     text = f"{known.origin.text}[{_text(watch, key)}] = …"
-    watch.effect(text, _set_item, known.origin, key, value)
+    watch.effect(text, set_item, known.origin, key, value)
 
 
 def delete_item(watch: Watch, known: Known, key: Any) -> None:

@@ -9,11 +9,13 @@ from weft.base.errors import CaptureError
 from weft.base.source import SourceLocation
 from weft.capture.trace.captured import Captured
 from weft.compile import compile as compiled_of
-from weft.inspect.explain import captured
-from weft.inspect.explain.facts import Program, with_text
+from weft.inspect.explain import captured, facts
+from weft.inspect.explain.facts import with_text
 from weft.inspect.explain.measure import Inputs, kernel_seconds, seconds_of
 from weft.inspect.explain.programs import program_facts
 from weft.inspect.explain.report import Report
+from weft.interop.programs.call import ProgramBody
+from weft.interop.programs.program import Program
 from weft.runtime.executable import Executable, instrumented
 from weft.runtime.peak import Peak, machine_peak
 from weft.runtime.threads import get_num_threads
@@ -31,10 +33,14 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     A plain function or a module is compiled first. It is called once with the arguments, like any
     call, so it writes its state once. Without arguments, a function that was called before is not
     called again. Programs without side effects are then run a few more times on the same inputs to
-    measure them.
+    measure them. A program (`weft.export`) that was never called is compiled, and not run.
 
     The report prints as text; `report.as_dict()` is plain data, and `report.html()` a page.
     """
+    if isinstance(function, Program):
+        if args or kwargs:
+            return explain_traced(function.compiled, *function.arguments.inputs(args, kwargs))
+        return explain_traced(function.compiled_for_tools())
     traced = function if isinstance(function, Captured) else compiled_of(function)
     return explain_traced(traced, *args, **kwargs)
 
@@ -60,7 +66,7 @@ def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Rep
     return Report(
         name=traced._name(),
         place=with_text(place_of(traced.function)),
-        capture_by="source" if traced.policy.records else "trace",
+        capture_by=_captured_by(traced),
         recordings=captured.recordings(traced),
         calls=traced.cache_info(),
         eager_calls=traced.eager_calls,
@@ -75,7 +81,13 @@ def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Rep
     )
 
 
-def _program(executable: Executable, inputs: Inputs, peak: Peak) -> Program:
+def _captured_by(traced: Captured[..., Any]) -> str:
+    if isinstance(traced.function, ProgramBody):
+        return "program"
+    return "source" if traced.policy.records else "trace"
+
+
+def _program(executable: Executable, inputs: Inputs, peak: Peak) -> facts.Program:
     given = inputs.of.get(executable)
     measured = None if given is None else seconds_of(executable, given)
     code = executable.program.latest().machine_code()
@@ -88,6 +100,8 @@ def _program(executable: Executable, inputs: Inputs, peak: Peak) -> Program:
 
 def place_of(function: Any) -> SourceLocation | None:
     """The first line of a function, or of what a call of a module comes to."""
+    if isinstance(function, ProgramBody):  # its source is another process's
+        return None
     code = getattr(function, "__code__", None)
     if code is None:  # the `forward` of a module, or the `__call__` of another object
         method = getattr(type(function), "forward", None) or type(function).__call__
@@ -97,7 +111,7 @@ def place_of(function: Any) -> SourceLocation | None:
     return SourceLocation(code.co_filename, code.co_firstlineno, code.co_name)
 
 
-def _stages(traced: Captured[..., Any], programs: list[Program]) -> dict[str, float]:
+def _stages(traced: Captured[..., Any], programs: list[facts.Program]) -> dict[str, float]:
     """Seconds by stage, for all recordings and programs so far."""
     stages = {
         "record": sum(max(0.0, r.seconds - r.prepared) for r in traced.recordings),

@@ -348,7 +348,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Facts:
-    """The whole report. `capture_by`: "source" or "trace"; `compile`: seconds by stage."""
+    """The whole report. `capture_by`: "source", "trace", "program"; `compile`: seconds by stage."""
 
     name: str
     place: Location

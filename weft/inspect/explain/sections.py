@@ -68,7 +68,9 @@ def plural(number: int, word: str) -> str:
 def _summary(facts: Facts) -> Section:
     programs = facts.programs
     where = facts.place
-    by = "compiled from its source" if facts.capture_by == "source" else "traced"
+    by = {"source": "compiled from its source", "program": "compiled from a program"}.get(
+        facts.capture_by, "traced"
+    )
     native = sum(program.backend == "native" for program in programs)
     runs = (
         "native code"
@@ -80,9 +82,8 @@ def _summary(facts: Facts) -> Section:
     on_gpu = sum(program.backend == "cuda" for program in programs)
     if on_gpu:
         runs = "code for the GPU" if on_gpu == len(programs) else f"the GPU ({on_gpu}) and {runs}"
-    lines: list[Block] = [
-        Line([Place(where), Dim(f"· {by}, run by {runs if programs else 'Python'}")]),
-    ]
+    ran = Dim(f"{by}, run by {runs if programs else 'Python'}")
+    lines: list[Block] = [Line([ran] if where is None else [Place(where), Dim("· "), ran])]
     for number, parts in _by_recording(programs).items():
         of = f"recording {number}: " if len(facts.recordings) > 1 else ""
         lines.append(Line([of + _ops(parts)]))

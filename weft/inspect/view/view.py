@@ -19,6 +19,7 @@ from weft.inspect.view.dynamic import draw_tensor
 from weft.inspect.view.kernels import kernels_of
 from weft.inspect.view.page import Page, Panel
 from weft.inspect.view.static import draw_graph
+from weft.interop.programs.program import Program, load_program
 from weft.ir.graph import Graph
 from weft.ir.literal import Literal
 from weft.ir.parse import parse_graph
@@ -39,8 +40,8 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
     <page tensor: dynamic graph, 4 items>
     >>> page.save("graph.html")                         # doctest: +SKIP
 
-    obj     a tensor with a history, a graph, a compiled or traced function that was called, or a
-            file that holds the text of a graph
+    obj     a tensor with a history, a graph, a compiled or traced function that was called, a
+            program, or a file: that of a program (.weft), or the text of a graph
     path    a file to write the page to
 
     The page is one file that needs no network. `page.data` is its content as a dict, `page.svg()`
@@ -53,6 +54,10 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
 
 
 def _page(obj: Any, title: str) -> Page:
+    if isinstance(obj, (str, os.PathLike)) and os.fspath(obj).endswith(".weft"):
+        obj = load_program(obj)
+    if isinstance(obj, Program):
+        obj = obj.compiled_for_tools()
     if not isinstance(obj, Captured):
         return Page(drawings_of(obj), title=title)
     place = place_of(obj.function)

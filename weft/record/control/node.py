@@ -291,11 +291,15 @@ def specialized(node: Node, inputs: Sequence[Tensor]) -> list[Graph]:
     for value, x in zip(node.inputs, inputs, strict=True):
         if isinstance(value.type, TensorType) and value.type.shape != x.shape:
             bind_dims(value.type.shape, x.shape, sizes)
-    graphs = [graph.clone() for graph in node.graphs]
+    return [with_sizes(graph, sizes) for graph in node.graphs]
+
+
+def with_sizes(graph: Graph, sizes: dict[str, int]) -> Graph:
+    """A copy of a graph with these sizes in the place of names."""
+    made = graph.clone()
     if sizes:
-        for graph in graphs:
-            _specialize(graph, sizes)
-    return graphs
+        _specialize(made, sizes)
+    return made
 
 
 def _specialize(graph: Graph, sizes: dict[str, int]) -> None:

@@ -1,0 +1,35 @@
+"""What a call of a program does. Captures follow this file like the code of modules, so that a
+program can be called in compiled functions; it is never converted from the file of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.capture.program_run import Routine, run_routine
+from weft.core.counted import Counted, CountedDict
+from weft.interop.programs.arguments import Arguments
+
+
+class ProgramBody(Counted):
+    """The function that is compiled: takes the tensors among the arguments, in order."""
+
+    def __init__(self, arguments: Arguments, routine: Routine, state: CountedDict) -> None:
+        self.__name__ = arguments.function
+        self.__signature__ = arguments.flat_signature
+        self.arguments = arguments
+        self.routine = routine
+        self.state = state
+
+    def __call__(self, *inputs: Any) -> Any:
+        self.arguments.check(inputs, self.routine)
+        return run_routine(self.routine, [*inputs, *self.state.values()])
+
+
+class ProgramCall(Counted):
+    """The call of a program: arguments as its function took them."""
+
+    arguments: Arguments
+    compiled: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*self.arguments.inputs(args, kwargs))

@@ -1,0 +1,49 @@
+"""`weft.export`: a function as a program that leaves the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.base.errors import DTypeError
+from weft.capture.trace.captured import Captured
+from weft.interop.programs.builder import Builder
+from weft.interop.programs.examples import Examples
+from weft.interop.programs.program import Program
+from weft.interop.programs.record import recorded_run
+
+__all__ = ["export"]
+
+
+def export(function: Callable[..., Any], /, *specs: Any, **named: Any) -> Program:
+    """A program: what `function` does for arguments of these types, without its source.
+
+    >>> model = weft.nn.Linear(2, 1)
+    >>> program = weft.export(model, weft.spec(("B", 2)))
+    >>> program.inputs, list(program.state)
+    ((Port(name='x', type=f32[B,2]),), ['weight', 'bias'])
+    >>> program.save("model.weft")                          # doctest: +SKIP
+    >>> program = weft.load_program("model.weft")           # doctest: +SKIP
+
+    specs, named    the arguments: `weft.spec(shape, dtype)` or a tensor for each tensor, in any
+                    tree; plain Python values, which calls must give alike
+
+    The function is recorded once, and is not run: it changes nothing. Tensors that it reads from
+    outside (parameters, buffers, moments, the state of random numbers) are the program's `state`,
+    a copy. What it writes to them, a call of the program writes to its state. See
+    docs/programs.md.
+    """
+    if isinstance(function, Captured):
+        function = function.function
+    if not callable(function):
+        raise DTypeError(
+            f"a function or a module is needed, not {function!r:.60}",
+            op="export",
+            hint="weft.export(f, weft.spec(...))",
+        )
+    examples = Examples(specs, named)
+    run = recorded_run(function, examples.args, examples.kwargs, examples.shapes, examples.sizes)
+    try:
+        return Builder(function, examples, run).program()
+    finally:
+        run.undo()
