@@ -20,7 +20,7 @@ from training.table import Case, of_weft
 
 import weft
 from weft.base.pytree import tree_leaves
-from weft.errors import CaptureError, DTypeError, RangeError, ShapeError, WeftError
+from weft.errors import CaptureError, DTypeError, GradientError, RangeError, ShapeError, WeftError
 
 nn, F = weft.nn, weft.nn.functional
 
@@ -257,6 +257,11 @@ def test_a_training_step(backend: str, tmp_path: Path) -> None:
         program(x, y).backward()
     with pytest.raises(ShapeError, match="B must be at least 2"):
         program(x[:1], y[:1])
+    with pytest.raises(GradientError, match="x requires a gradient, and did not when"):
+        program(x.requires_grad_(), y)
+    program.state["model.3.bias"].requires_grad = False
+    with pytest.raises(GradientError, match=r"model.3.bias does not require a gradient, and did"):
+        program(weft.ones((6, 4)), y)
 
 
 def test_gradients_that_add_up(tmp_path: Path) -> None:
@@ -456,6 +461,20 @@ def _grows() -> Any:
     return f
 
 
+def _history() -> Any:
+    box = Cell()
+    w = weft.ones(2, requires_grad=True)
+
+    w.grad = weft.zeros(2)
+
+    def f(x: Any) -> Any:
+        (x * w).sum().backward()
+        box.h.add_(w)
+        return x
+
+    return f
+
+
 def _two_names() -> Any:
     box = Cell()
     box.a = box.b = weft.ones(2)
@@ -474,6 +493,7 @@ REFUSALS: dict[str, tuple[Any, str]] = {
     "a step of one's own": (Straight.apply, "calls <Function Straight>"),
     "a counter": (_counts(), "count"),
     "state that grows": (_grows(), r"h is f32\[1,2\], and the function makes it f32\[2,2\]"),
+    "a history that is kept": (_history(), "keeps the history of"),
     "two names of one tensor": (_two_names(), "is the same one now"),
     "a number": (lambda x: float(x.sum()) * weft.ones(int(x[0])), "Python asks a tensor"),
 }

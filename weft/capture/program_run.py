@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from weft.autodiff.transforms.levels import innermost_level
@@ -36,31 +37,41 @@ class Routine:
     """A graph and what becomes of its inputs and outputs.
 
     grads   for places that hold the gradient of the tensor at another place: that place
-    freed   whether the function called backward itself: no gradient passes through its results
+    freed   outputs whose histories a backward pass of the function has freed
+    learns  places whose tensors required gradients; where the function writes gradients, they must
     facts   what the code asked of symbolic sizes: the graph is right only where it holds
     """
 
     graph: Graph
     signature: Signature
     grads: dict[int, int]
-    freed: bool = False
+    freed: frozenset[int] = frozenset()
+    learns: frozenset[int] = frozenset()
     facts: tuple[SizeFact, ...] = ()
+
+    @cached_property
+    def tensors(self) -> list[int]:
+        """The places that hold no gradients: of the inputs, then of the state."""
+        return [i for i in range(len(self.signature.places)) if i not in self.grads]
 
 
 def run_routine(routine: Routine, given: Sequence[Tensor]) -> Any:
-    """The result, from the tensors at the places of the signature; also does the writes."""
+    """The result, from the tensors at the places that hold no gradients; also does the writes."""
     signature = routine.signature
+    objects = dict(zip(routine.tensors, given, strict=True))
 
     def at(place: int) -> Any:
         of = routine.grads.get(place)
-        return given[place] if of is None else given[of].grad
+        return objects[place] if of is None else objects[of].grad
 
     inputs = [at(place) for place in signature.inputs]
-    if routine.freed:
+    if routine.freed and routine.freed >= set(signature.tracked):
         with no_grad():
             made = _outputs(routine.graph, inputs)
     else:
         made = _outputs(routine.graph, inputs)
+    for i in routine.freed:
+        made[i] = detached(made[i])
     for i, value in enumerate(routine.graph.outputs):
         if value.node is None:  # an input: the result is another tensor with its value
             made[i] = bind(OPS["identity"], made[i])

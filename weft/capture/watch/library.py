@@ -247,12 +247,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
-<<<<<<< HEAD
-    is_pure = len(parts) < 2 or parts[1] in PURE_WEFT or function.__module__ in CONTROL
+    is_pure = len(parts) < 2 or parts[1] in PURE_WEFT or function.__module__ in RECORDING
     if not is_pure and not is_namedtuple(function):
-=======
-    if len(parts) > 1 and parts[1] not in PURE_WEFT and function.__module__ not in RECORDING:
->>>>>>> 3be06b9 (weft.export and weft.load_program: functions and training steps as programs that leave the process; second optimizers make their moments before a recording, compiled modules can be called in compiled functions)
         hooks.watch.refuse(f"{function.__module__}.{function.__qualname__} is not watched")
     if function.__qualname__ in _IMPURE_WEFT:
         hooks.watch.refuse(f"{function.__qualname__} depends on or changes more than its arguments")

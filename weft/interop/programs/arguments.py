@@ -16,13 +16,13 @@ from weft.base.asked_sizes import SizeFact
 from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_all, has_dims
 from weft.base.dtypes import PYTHON_KINDS
-from weft.base.errors import DeviceError, DTypeError, RangeError, ShapeError
+from weft.base.errors import DeviceError, DTypeError, GradientError, RangeError, ShapeError
 from weft.base.pytree import LEAF, TreeSpec
 from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor
 from weft.interop.programs.plain_trees import OtherTree, leaves_of
 from weft.ir.attributes import attr_key
-from weft.ir.signature import Constant
+from weft.ir.signature import SAME, Constant
 from weft.ir.types import TensorType
 from weft.ops.creation import asarray
 
@@ -193,6 +193,24 @@ class Arguments:
             raise DeviceError(
                 f"{name} is on {x.device}, and the program on {kind.device}", op=self.function
             )
+
+    def check_learning(self, given: Sequence[Tensor], routine: Routine) -> None:
+        """Where the function writes gradients, as backward() does: raise if others than before
+        require them. `given`: the inputs, then the state."""
+        signature = routine.signature
+        if all(write.grad == SAME for write in signature.writes):
+            return
+        for number, x in zip(routine.tensors, given, strict=True):
+            learns = number in routine.learns
+            if x.requires_grad is not learns:
+                raise GradientError(
+                    f"{signature.places[number].name} "
+                    f"{'does not require' if learns else 'requires'} a gradient, and "
+                    f"{'did' if learns else 'did not'} when the program was exported, which holds "
+                    "a backward pass",
+                    op=self.function,
+                    hint=f"set requires_grad to {learns}, or export the function again",
+                )
 
     def _check_distinct(self, inputs: Sequence[Tensor], written: Set[int]) -> None:
         """Raise if a tensor is given twice, and the program writes to it."""

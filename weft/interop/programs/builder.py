@@ -188,8 +188,11 @@ class Builder:
             self._check_grad(write)
         values = self._inputs()
         graph = extract(self.name, values, self.run.nodes, made)
-        freed = ending.backward is not None and ending.backward.freed
-        if freed:
+        freed: frozenset[int] = frozenset()
+        if ending.backward is not None:
+            freed = frozenset(signature.tracked[i] for i in ending.backward.freed)
+        self._check_histories(writes, freed)
+        if freed and freed >= set(signature.tracked):  # nobody differentiates it
             graph = DropStopGradient().run(graph)
         _name_inputs(graph, self.places)
         ended = Signature(
@@ -197,15 +200,37 @@ class Builder:
             tuple(self.places),
             tuple(range(len(self.places))),
             tuple([value.tensor_type for value in graph.outputs]),
-            () if freed else signature.tracked,
+            signature.tracked,
             plain_spec(signature.result),
             tuple(leaves),
             tuple(writes),
             tuple([self._leaf(leaf) for leaf in signature.new_leaves]),
         )
         facts = self.run.recorder.sizes.asked.facts if self.run.recorder.sizes else ()
-        routine = Routine(graph, ended, dict(self.grads), freed, tuple(facts))
+        routine = Routine(graph, ended, dict(self.grads), freed, self._learning(), tuple(facts))
         return Program(routine, arguments, {name: own_tensor(x) for name, x in self.state.items()})
+
+    def _check_histories(self, writes: Sequence[Write], freed: frozenset[int]) -> None:
+        """A backward inside reaches what an earlier call has computed only in a live function."""
+        if not freed and all(write.grad == SAME for write in writes):
+            return
+        for write in writes:
+            if write.history:
+                refuse(
+                    f"the function calls backward, and keeps the history of "
+                    f"{self.places[write.place].name} for the next call",
+                    "detach it: x.detach()",
+                )
+
+    def _learning(self) -> frozenset[int]:
+        """The places whose tensors require gradients."""
+        given = [*self.examples.tensors, *[None] * len(self.places)]
+        found: set[int] = set()
+        for number, place in enumerate(self.places):
+            tensor = given[number] if place.is_argument else self.state.get(place.name)
+            if tensor is not None and tensor.requires_grad:
+                found.add(number)
+        return frozenset(found)
 
     def _inputs(self) -> list[Value]:
         """A value for each place: those that are not read are inputs of the graph, too."""

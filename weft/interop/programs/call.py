@@ -22,7 +22,9 @@ class ProgramBody(Counted):
 
     def __call__(self, *inputs: Any) -> Any:
         self.arguments.check(inputs, self.routine)
-        return run_routine(self.routine, [*inputs, *self.state.values()])
+        given = [*inputs, *self.state.values()]
+        self.arguments.check_learning(given, self.routine)
+        return run_routine(self.routine, given)
 
 
 class ProgramCall(Counted):

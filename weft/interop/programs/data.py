@@ -18,7 +18,7 @@ __all__ = ["program_data", "program_of_data"]
 SIGNS = ("<", "<=", ">", ">=", "==", "!=")
 
 
-def program_data(routine: Routine, arguments: Arguments, learns: list[str]) -> dict[str, Any]:
+def program_data(routine: Routine, arguments: Arguments, learn: list[str]) -> dict[str, Any]:
     """Dicts, lists, texts, numbers, booleans and None."""
     writer = SignatureWriter(routine.signature.name)
     return {
@@ -36,8 +36,9 @@ def program_data(routine: Routine, arguments: Arguments, learns: list[str]) -> d
             for p in arguments.parameters
         ],
         "gradients": [[number, of] for number, of in routine.grads.items()],
-        "learns": learns,
-        "freed": routine.freed,
+        "learn": learn,
+        "learned": sorted(routine.learns),
+        "freed": sorted(routine.freed),
         "facts": [[str(fact.left), fact.sign, str(fact.right)] for fact in routine.facts],
     }
 
@@ -74,9 +75,12 @@ def program_of_data(data: Any, graph: Graph) -> tuple[Routine, Arguments, frozen
         known = count <= number < len(names) and count <= of < len(names) and of not in grads
         _must(known, "a gradient of nothing")
     facts = tuple([_fact(reader, *parts) for parts in data["facts"]])
-    learns = frozenset(data["learns"])
-    _must(learns <= set(names[count:]), "what requires a gradient is no state")
-    _must(type(data["freed"]) is bool, "a flag is none")
+    learn = frozenset(data["learn"])
+    _must(learn <= set(names[count:]), "what requires a gradient is no state")
+    freed = frozenset(map(_int, data["freed"]))
+    _must(freed <= set(signature.tracked), "a result without a history has lost it")
+    learned = frozenset(map(_int, data["learned"]))
+    _must(learned <= set(range(len(names))), "what required a gradient is no place")
     given = Arguments(
         signature.name,
         tuple(parameters),
@@ -84,7 +88,7 @@ def program_of_data(data: Any, graph: Graph) -> tuple[Routine, Arguments, frozen
         tuple([kind for kind in types[:count] if isinstance(kind, TensorType)]),
     )
     given.signature  # noqa: B018  (names and kinds of parameters are checked here)
-    return Routine(graph, signature, grads, data["freed"], facts), given, learns
+    return Routine(graph, signature, grads, freed, learned, facts), given, learn
 
 
 def _argument(reader: SignatureReader, entry: dict[str, Any]) -> Argument:

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.base.device import CPU
-from weft.base.errors import DTypeError, WeftError
+from weft.base.errors import DTypeError, FileError, WeftError
 from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor, type_of, wrap
 from weft.interop import weights
 from weft.interop.programs.arguments import Arguments
 from weft.interop.programs.data import program_data, program_of_data
-from weft.interop.weights import FileError
 from weft.ir.graph import Graph
 from weft.ir.op import OPS, Trait
 from weft.ir.parse import parse_graph
@@ -62,7 +61,7 @@ def write_program(
             )
     text = graph.text(constants=constants, history=False)
     state = dict(tensors)
-    learns = [name for name, x in state.items() if x.requires_grad]
+    learn = [name for name, x in state.items() if x.requires_grad]
     for number, of in routine.grads.items():
         places = routine.signature.places
         grad = state[places[of].name].grad
@@ -80,7 +79,7 @@ def write_program(
         "name": arguments.function,
         "custom ops": sorted(_custom_ops(graph)),
     }
-    data = program_data(routine, arguments, learns)
+    data = program_data(routine, arguments, learn)
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
         for name, content in (
@@ -151,7 +150,7 @@ def _read(data: bytes) -> tuple[Routine, Arguments, dict[str, Tensor]]:
     graph = parse_graph(str(members[GRAPH], "utf-8"), constants)
     graph.verify()
     _check_ops(graph)
-    routine, arguments, learns = program_of_data(json.loads(bytes(members[SIGNATURE])), graph)
+    routine, arguments, learn = program_of_data(json.loads(bytes(members[SIGNATURE])), graph)
     tensors = _loaded(members[STATE])
     places = routine.signature.places[len(arguments.names) :]
     if [place.name for place in places] != list(tensors):
@@ -166,7 +165,7 @@ def _read(data: bytes) -> tuple[Routine, Arguments, dict[str, Tensor]]:
         if grad.type != target.type:
             raise FileError(f"the gradient {grad.name} has another type than {target.name}")
         tensors[target.name].grad = tensors.pop(grad.name)
-    for name in learns:
+    for name in learn:
         tensors[name].requires_grad = True
     return routine, arguments, tensors
 
