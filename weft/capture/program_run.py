@@ -50,6 +50,12 @@ class Routine:
     facts: tuple[SizeFact, ...] = ()
 
     @cached_property
+    def writes_gradients(self) -> bool:
+        """Whether the function has called backward."""
+        writes = self.signature.writes
+        return any(write.grad != SAME or write.place in self.grads for write in writes)
+
+    @cached_property
     def tensors(self) -> list[int]:
         """The places that hold no gradients: of the inputs, then of the state."""
         return [i for i in range(len(self.signature.places)) if i not in self.grads]

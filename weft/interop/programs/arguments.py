@@ -22,7 +22,7 @@ from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor
 from weft.interop.programs.plain_trees import OtherTree, leaves_of
 from weft.ir.attributes import attr_key
-from weft.ir.signature import SAME, Constant
+from weft.ir.signature import Constant
 from weft.ir.types import TensorType
 from weft.ops.creation import asarray
 
@@ -198,7 +198,7 @@ class Arguments:
         """Where the function writes gradients, as backward() does: raise if others than before
         require them. `given`: the inputs, then the state."""
         signature = routine.signature
-        if all(write.grad == SAME for write in signature.writes):
+        if not routine.writes_gradients:
             return
         for number, x in zip(routine.tensors, given, strict=True):
             learns = number in routine.learns

@@ -191,7 +191,6 @@ class Builder:
         freed: frozenset[int] = frozenset()
         if ending.backward is not None:
             freed = frozenset(signature.tracked[i] for i in ending.backward.freed)
-        self._check_histories(writes, freed)
         if freed and freed >= set(signature.tracked):  # nobody differentiates it
             graph = DropStopGradient().run(graph)
         _name_inputs(graph, self.places)
@@ -208,12 +207,12 @@ class Builder:
         )
         facts = self.run.recorder.sizes.asked.facts if self.run.recorder.sizes else ()
         routine = Routine(graph, ended, dict(self.grads), freed, self._learning(), tuple(facts))
+        if freed or routine.writes_gradients:
+            self._check_histories(writes)
         return Program(routine, arguments, {name: own_tensor(x) for name, x in self.state.items()})
 
-    def _check_histories(self, writes: Sequence[Write], freed: frozenset[int]) -> None:
+    def _check_histories(self, writes: Sequence[Write]) -> None:
         """A backward inside reaches what an earlier call has computed only in a live function."""
-        if not freed and all(write.grad == SAME for write in writes):
-            return
         for write in writes:
             if write.history:
                 refuse(

@@ -149,9 +149,9 @@ class Program(ProgramCall):
             of = self.routine.grads.get(number)
             output = None if write is None else write.value
             grad = None if write is None or write.grad == SAME else write.grad
-            if of is not None:
-                source = writes.get(of)
-                output = source.grad if source and isinstance(source.grad, int) else None
+            source = None if of is None else writes.get(of)
+            if source is not None and isinstance(source.grad, int):
+                output = source.grad
             learns = of is None and self.state[place.name].requires_grad
             assert place.type is not None
             grad = grad if isinstance(grad, int) else None
