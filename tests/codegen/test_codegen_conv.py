@@ -174,8 +174,14 @@ class _AddingStore:
         store(f, dtypes.int32, place, f(f"add {kind} {before}, {value}"), lanes, mask)
 
 
-@pytest.mark.parametrize("label", ["valid", "by 2", "many channels", "1x1", "many results"])
-def test_epilogue(label: str) -> None:
+@pytest.mark.parametrize(
+    ("label", "width"),
+    [
+        *((label, 0) for label in ("valid", "by 2", "many channels", "1x1", "many results")),
+        ("many channels", 16),
+    ],
+)
+def test_epilogue(label: str, width: int) -> None:
     """Every element comes to the store, once."""
 
     def emit(module: Module, name: str, node: Node) -> list[Kernel] | None:
@@ -183,7 +189,8 @@ def test_epilogue(label: str) -> None:
         return EMITTERS[node.op.name](module, name, node, given)
 
     cases = _cases(label, "int32")[:3]
-    build_cases(cases, {case.op: emit for case in cases})
+    machine = narrower(width) if width else host()
+    build_cases(cases, {case.op: emit for case in cases}, machine)
     for case in cases:
         _, (found,) = case.run(2)
         (wanted,) = eager(case.op, case.arrays, case.attrs)

@@ -166,6 +166,12 @@ def plan_core(
     vectors = -(-panel.positions // element.lanes)
     rows, columns = blocking(results, vectors, machine)
     room = -(-vectors // columns) * columns * element.lanes
+
+    def whole(count: int) -> int:
+        """Whole blocks: the last one of an item must not reach into the next item."""
+        return count if count >= problem.results else -(-count // rows) * rows
+
+    results = whole(results)
     sources = max(min(panel_most // max(panel.channel * element.width, 1), problem.sources), 1)
     if sources < problem.sources:  # the sums of all of an item's results are kept between panels
         classes = math.prod(axis.spread for axis in axes)
@@ -176,7 +182,10 @@ def plan_core(
         tiles = math.prod(panel.tiles)
         chosen = [results]
         while chosen[-1] >= 4 * element.lanes and panel.positions * each * chosen[-1] > 2 * WORTH:
-            chosen.append(-(-chosen[-1] // 2))
+            chosen.append(whole(-(-chosen[-1] // 2)))
+            if chosen[-1] == chosen[-2]:
+                chosen.pop()
+                break
         text = str(chosen.pop())
         for count in reversed(chosen):
             shares = tiles * -(-problem.results // count)
