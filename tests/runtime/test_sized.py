@@ -213,7 +213,13 @@ def test_programs_and_their_calls_are_freed() -> None:
 def test_bugs_are_no_reason_for_a_program_per_set_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only errors that say that sizes must be known are."""
     graph = weft.make_graph(lambda x: x * 2, weft.spec(("B",)))
-    for error, falls_back in ((NotNative("a"), True), (TypeError("a bug"), False)):
+    errors: list[tuple[Exception, bool]] = [
+        (NotNative("a reason"), True),
+        (weft.errors.UnknownSizeError("a reason"), True),
+        (weft.errors.ShapeError("a bug"), False),
+        (TypeError("a bug"), False),
+    ]
+    for error, falls_back in errors:
 
         def generate(*_args: Any, error: Exception = error) -> Any:
             raise error
@@ -222,9 +228,9 @@ def test_bugs_are_no_reason_for_a_program_per_set_of_sizes(monkeypatch: pytest.M
             patched.setattr(NativeProgram, "generate", generate)
             patched.setattr("weft.codegen.cache._from_disk", lambda *_args: None)
             if falls_back:
-                assert "NotNative: a" in native(graph).why  # type: ignore[attr-defined]
+                assert "a reason" in native(graph).why  # type: ignore[attr-defined]
             else:
-                with pytest.raises(TypeError, match="a bug"):
+                with pytest.raises(type(error), match="a bug"):
                     native(graph)
 
 

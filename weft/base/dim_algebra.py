@@ -19,7 +19,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from weft.base import polynomials
-from weft.base.errors import ShapeError
+from weft.base.errors import ShapeError, UnknownSizeError
 from weft.base.polynomials import Atom, Bound, Term, Terms, order, product
 from weft.base.size_questions import asked, undecided
 
@@ -222,7 +222,7 @@ class Dim(Integer):
         found = None if asked.sizes is None else asked.sizes.number(self)
         if found is not None:
             return found
-        raise ShapeError(
+        raise UnknownSizeError(
             f"the size {self} is not known as a number before the graph runs",
             hint=f"use it in shapes, with + - * // %, or with tensors (x / {self} works), "
             "or give the axis a fixed size",

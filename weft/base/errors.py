@@ -34,6 +34,7 @@ __all__ = [
     "RangeError",
     "ShapeError",
     "SkippedWarning",
+    "UnknownSizeError",
     "WeftError",
 ]
 
@@ -81,6 +82,10 @@ def _where(location: SourceLocation) -> list[str]:
 
 class ShapeError(WeftError, ValueError):
     """Shapes, axes or sizes that do not fit."""
+
+
+class UnknownSizeError(ShapeError):
+    """What depends on a size was asked before that size is known."""
 
 
 class AxisError(ShapeError, builtins.IndexError):

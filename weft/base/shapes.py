@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.base.asked_sizes import is_less, same_size
 from weft.base.dim_algebra import Dim
-from weft.base.errors import AxisError, DTypeError, ShapeError
+from weft.base.errors import AxisError, DTypeError, ShapeError, UnknownSizeError
 
 Shape = tuple[int, ...]  # or Dims, which are ints to type checkers
 Axis = int | Sequence[int] | None  # the argument of reductions: None is all axes
@@ -67,10 +67,11 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
                     result[axis] = size
                     continue
                 listed = " and ".join(str(s) for s in shapes)
-                raise ShapeError(
+                raise unfit(
                     f"shapes {listed} do not broadcast: "
-                    f"axis {axis - ndim} has sizes {result[axis]} and {size}"
-                    + cannot_show(result[axis], size),
+                    f"axis {axis - ndim} has sizes {result[axis]} and {size}",
+                    result[axis],
+                    size,
                     hint="sizes must be equal or 1, counted from the last axis; "
                     "add axes of size 1 with x[:, None] or expand_dims",
                 )
@@ -78,10 +79,11 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def cannot_show(*sizes: int) -> str:
-    """The part of an error message about symbolic sizes that cannot be shown to fit."""
-    unknown = any(size.__class__ is Dim for size in sizes)
-    return ": it cannot be shown that they are equal" if unknown else ""
+def unfit(message: str, *sizes: int, **more: Any) -> ShapeError:
+    """The error for sizes that do not fit or, if they are symbolic, cannot be shown to fit."""
+    if any(size.__class__ is Dim for size in sizes):
+        return UnknownSizeError(f"{message}: it cannot be shown that they are equal", **more)
+    return ShapeError(message, **more)
 
 
 def broadcasts_to(shape: Shape, target: Shape) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from weft.base.errors import ShapeError
+from weft.base.errors import UnknownSizeError
 
 if TYPE_CHECKING:
     from weft.base.asked_sizes import AskedSizes
@@ -20,8 +20,8 @@ class _Asked(threading.local):
 asked = _Asked()
 
 
-def undecided(question: str, names: tuple[str, ...]) -> ShapeError:
-    return ShapeError(
+def undecided(question: str, names: tuple[str, ...]) -> UnknownSizeError:
+    return UnknownSizeError(
         f"{question} depends on sizes that are not known: {', '.join(names)}",
         hint=f'say what is known of them, as in weft.dim("{names[0]}", min=1), or give a fixed '
         "size",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import DTypeError, ShapeError
-from weft.base.shapes import broadcast_shapes, cannot_show, size_of
+from weft.base.shapes import broadcast_shapes, size_of, unfit
 from weft.core.bind import bind
 from weft.core.bind import operator as fast_operator
 from weft.core.operands import assign, common, number_kind
@@ -42,9 +42,7 @@ def _matmul_type(x1: TensorType, x2: TensorType) -> TensorType:
             fix = "the last axis of x1 must be as long as x2"
         elif x2.shape[-1] == inner1:
             fix += "; x1 @ x2.mT would fit"
-        raise ShapeError(
-            f"the inner sizes differ: {inner1} and {inner2}" + cannot_show(inner1, inner2), hint=fix
-        )
+        raise unfit(f"the inner sizes differ: {inner1} and {inner2}", inner1, inner2, hint=fix)
     columns = x2.shape[-1:] if x2.ndim > 1 else ()
     stack = _stacked(x1.shape[:-2], x2.shape[:-2])
     return x1.like(shape=(*stack, *x1.shape[-2:-1], *columns))

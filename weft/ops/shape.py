@@ -15,11 +15,11 @@ from weft.base.shapes import (
     as_shape,
     broadcast_shapes,
     broadcasts_to,
-    cannot_show,
     new_shape,
     normalize_axes,
     normalize_axis,
     size_of,
+    unfit,
 )
 from weft.core.bind import bind
 from weft.core.operands import common
@@ -56,9 +56,10 @@ __all__ = [
 
 def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
     if size_of(shape) != size_of(x.shape):
-        raise ShapeError(
-            f"{size_of(x.shape)} elements of shape {x.shape} do not fill the shape {shape}"
-            + cannot_show(size_of(x.shape), size_of(shape))
+        raise unfit(
+            f"{size_of(x.shape)} elements of shape {x.shape} do not fill the shape {shape}",
+            size_of(x.shape),
+            size_of(shape),
         )
     return x.like(shape=shape)
 
@@ -69,7 +70,7 @@ def _permute_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
 
 def _broadcast_type(x: TensorType, *, shape: Shape) -> TensorType:
     if not broadcasts_to(x.shape, shape):
-        raise ShapeError(f"shape {x.shape} does not broadcast to {shape}" + cannot_show(*x.shape))
+        raise unfit(f"shape {x.shape} does not broadcast to {shape}", *x.shape)
     return x.like(shape=shape)
 
 
@@ -137,9 +138,10 @@ def reshape(x: Tensor, /, shape: int | Sequence[int], *, copy: bool | None = Non
     if -1 in wanted:
         known = -size_of(wanted) if wanted.count(-1) == 1 else 0
         if is_less(known, 1) or size_of(x.shape) % known != 0:
-            raise ShapeError(
-                f"no size for -1 makes {wanted} hold {size_of(x.shape)} elements"
-                + cannot_show(known, size_of(x.shape)),
+            raise unfit(
+                f"no size for -1 makes {wanted} hold {size_of(x.shape)} elements",
+                known,
+                size_of(x.shape),
                 op="reshape",
                 operands=[x.type],
             )

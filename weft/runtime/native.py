@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.base import config
 from weft.base.dims import dims_in, has_dims, substitute
-from weft.base.errors import GraphError, ShapeError, WeftError
+from weft.base.errors import GraphError, UnknownSizeError, WeftError
 from weft.base.frames import through
 from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.contract import CHECKS, SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
@@ -93,7 +93,7 @@ def native(
     if names_of_inputs(graph):
         try:
             return SizedProgram(made(graph, written, optimized, passes))
-        except (NotNative, ShapeError, CannotLoad) as reason:  # something must know its sizes
+        except (NotNative, UnknownSizeError, CannotLoad) as reason:  # something must know its sizes
             why = f"{type(reason).__name__}: {reason}"
             graph, optimized = optimized() if optimized else graph, None
     if may_specialize(graph):

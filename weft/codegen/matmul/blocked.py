@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from weft.base.dim_algebra import Dim
 from weft.base.dims import has_dims, is_zero, typical
@@ -308,8 +308,11 @@ class _Writer:
             b = b.bytes(start * (self.panel * width))
         else:
             b = b.bytes(start * (product.b.row * number.size))
+        stays = self._stays_near()
+        decided, copied = plan.b == "own" and not is_zero(stays), ""
         if plan.b == "own":
-            with f.loop(*panels) as p:
+            copied = f(f"icmp eq i64 {f.size(stays)}, 0") if decided else ""
+            with f.when(copied) if decided else nullcontext(), f.loop(*panels) as p:
                 self._copy_panel(b, self._own_panel(p, panels[0]), p, (start, count), batch)
         more, done = "false", None
         if self.blocks != 1:
@@ -330,9 +333,14 @@ class _Writer:
             at_a = self.a_room or at_a
             a_step = self.a_step if plan.a == "place" else self.a_pitch
             with self._loop(2, *panels) as p:
-                b_step = self.b_step if plan.b == "place" else self.panel * width
+                b_step: Size = self.b_step if plan.b == "place" else self.panel * width
                 if plan.b == "own":
                     at_b = self._own_panel(p, panels[0])
+                    if decided:
+                        there = b.bytes(p * (self.panel * number.size))
+                        at_b = f.ptr(f(f"select i1 {copied}, ptr {at_b}, ptr {there}"))
+                        steps = f"i64 {b_step}, i64 {f.size(self.b_step)}"
+                        b_step = f.index(f(f"select i1 {copied}, {steps}"))
                 elif plan.b == "shared":
                     at_b = b.bytes(p * self.b_panel)
                 else:
@@ -348,6 +356,17 @@ class _Writer:
                     else:
                         with f.when(done):
                             self._put(sums, t, row, p, batch)
+
+    def _stays_near(self) -> int:
+        """Whether b is read in place in runs where it stays in the first-level cache, as `choose`
+        has it: a size of the run that is 0 or 1; 0 if it is not decided there."""
+        b, k, n = self.product.b, self.product.k, self.product.n
+        free = self.number.is_packed and self.b_is_row_major and 1 not in self.prologues
+        if not free or not has_dims((k,)) or has_dims((n, b.row)) or n % self.panel:
+            return 0
+        most = Blocks.of(self.module.machine.caches).near
+        fits = f"{b.row * self.number.size} * ({k}) <= {most}"
+        return self.module.sizes.let(f"1 if {fits} else 0", low=0, high=1)
 
     def _own_panel(self, p: Size, first: Size) -> Ptr:
         """The item's own copy of a panel of b, of those from `first` on."""
