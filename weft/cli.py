@@ -85,6 +85,20 @@ def _parser() -> argparse.ArgumentParser:
     explained.add_argument("-o", "--output", help="write a page (.html) instead")
     explained.set_defaults(run=_explain)
 
+    built = commands.add_parser("build", help="a library without Python, of a program (.weft)")
+    built.add_argument("file", help="a file that program.save() wrote; it is not run")
+    built.add_argument(
+        *("-o", "--output"), required=True, help="libNAME.so, NAME.a, NAME.o or NAME.wasm"
+    )
+    built.add_argument("--target", help="x86_64-linux, native, wasm32, …; see docs/libraries.md")
+    built.add_argument("--name", help="what the names of its functions begin with")
+    built.add_argument(
+        *("-s", "--size"), action="append", default=[], metavar="NAME=NUMBER", help="a named size"
+    )
+    built.add_argument("--weights", choices=("inside", "file"), default="inside")
+    built.add_argument("--stack-bytes", type=int, default=0, help="memory for loops' backward")
+    built.set_defaults(run=_build, error=built.error)
+
     kept = commands.add_parser(
         "cache", help="the cache on disk: machine code and converted functions"
     )
@@ -154,6 +168,29 @@ def _explain(options: argparse.Namespace) -> int:
         print(f"wrote {options.output}")
     else:
         print(json.dumps(report.as_dict(), indent=2) if options.json else report.text())
+    return 0
+
+
+def _build(options: argparse.Namespace) -> int:
+    sizes = {}
+    for text in options.size:
+        name, _, number = text.partition("=")
+        if not (name and number.isdigit()):
+            options.error(f"{text} is no size: NAME=NUMBER")
+        sizes[name] = int(number)
+    try:
+        made = load_program(options.file).build(
+            options.output,
+            target=options.target,
+            name=options.name,
+            sizes=sizes,
+            weights=options.weights,
+            stack_bytes=options.stack_bytes,
+        )
+    except (WeftError, OSError) as error:
+        return _failed("build", error)
+    print(made)
+    print(f"wrote {', '.join(str(file) for file in made.files)}")
     return 0
 
 

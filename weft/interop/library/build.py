@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from weft.interop.library.no_libm import add_fma, add_math
 from weft.interop.library.program import LibraryProgram, c_name, program_of
 from weft.interop.library.system import add_processor, add_system
 from weft.interop.library.targets import LibraryTarget, Variant, library_target
+from weft.interop.programs.program import Program
 from weft.ir.graph import Graph
 from weft.ir.types import StackType, TensorType
 from weft.runtime.lazy_imports import generators
@@ -39,8 +41,8 @@ _OWN = frozenset(
 
 
 def build_library(
-    function: Captured[..., Any],
-    path: str | Path,
+    function: Captured[..., Any] | Program,
+    path: str | os.PathLike[str],
     *,
     target: str | None = None,
     name: str | None = None,
@@ -49,7 +51,7 @@ def build_library(
     stack_bytes: int = 0,
     linker: str | None = None,
 ) -> Built:
-    """A compiled function, or a training step, as a library without Python.
+    """A program, or a compiled function that was called, as a library without Python.
 
     path         of the library: `libNAME.so`; `NAME.a` and `NAME.o` need no linker. The headers
                  `NAME.h` and `NAME.hpp`, and a loader `NAME.py`, are written beside it

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.errors import CaptureError, GraphError
+from weft.base.errors import CaptureError, GraphError, ShapeError
 from weft.capture.trace.captured import Captured
 from weft.capture.trace.segments import Ending
 from weft.capture.watch.effects import Effect
 from weft.compile import run_passes
 from weft.core.tensor import Tensor
-from weft.ir.concrete import concrete, names_in
-from weft.ir.graph import Graph, extract
-from weft.ir.signature import Given, Made, Place, Signature
+from weft.interop.programs.program import Program
+from weft.ir.concrete import concrete, names_in, sized_type
+from weft.ir.graph import Graph, Value, extract
+from weft.ir.signature import SAME, Constant, Given, Made, Place, Signature
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
 
@@ -70,14 +71,17 @@ class LibraryProgram:
 
 
 def program_of(
-    function: Captured[..., Any], sizes: Mapping[str, int] | None = None, path: int = -1
+    function: Captured[..., Any] | Program, sizes: Mapping[str, int] | None = None, path: int = -1
 ) -> LibraryProgram:
-    """The program that a compiled function has recorded: `path` says which, by default the last."""
+    """The program that a compiled function has recorded: `path` says which, by default the last.
+    Of an exported program, itself."""
+    if isinstance(function, Program):
+        return program_of_export(function, sizes)
     if not isinstance(function, Captured):
         raise CaptureError(
             f"a library is made of a compiled function, not of {function!r:.60}",
             op="build_library",
-            hint="build_library(weft.compile(f), …), once it has been called",
+            hint="weft.export(f, weft.spec(...)), or weft.compile(f) once it has been called",
         )
     found = list(function._ends())
     if not found:
@@ -136,23 +140,66 @@ def _array(found: Any) -> np.ndarray[Any, Any]:
     return np.array(found.detach().numpy() if isinstance(found, Tensor) else found)
 
 
+def program_of_export(program: Program, sizes: Mapping[str, int] | None) -> LibraryProgram:
+    """The same for an exported program, with its state as it is now."""
+    routine, signature = program.routine, program.routine.signature
+    writes = {write.place: write for write in signature.writes}
+    values: dict[int, np.ndarray[Any, Any]] = {}
+    grads: dict[int, int] = {}
+    for number in range(len(program.inputs), len(signature.places)):
+        of = routine.grads.get(number)
+        place = signature.places[number]
+        if of is None:
+            values[number] = _array(program.state[place.name])
+            continue
+        assert place.type is not None
+        grad = program.state[signature.places[of].name].grad
+        shape, dtype = place.type.shape, place.type.dtype.numpy
+        values[number] = np.zeros(shape, dtype) if grad is None else _array(grad)
+        made = writes[of].grad if of in writes else SAME
+        if isinstance(made, int):
+            grads[number] = made
+    known = {name: sizes[name] for name in names_in(routine.graph) if sizes and name in sizes}
+    for fact in routine.facts:
+        if set(fact.names) <= set(known) and not fact.holds(known):
+            raise ShapeError(
+                f"the program is right only for sizes with {fact}",
+                op="build_library",
+                hint="export its function for such sizes, too",
+            )
+    return of_signature(signature, routine.graph, values, sizes, grads)
+
+
 def of_signature(
     signature: Signature,
     graph: Graph,
     values: Mapping[int, np.ndarray[Any, Any]],
     sizes: Mapping[str, int] | None = None,
+    grads: Mapping[int, int] | None = None,
 ) -> LibraryProgram:
-    """The program of a graph with its signature; `values` are those of state, by place."""
-    kept = _kept_outputs(signature)
-    graph = extract(
-        graph.name, graph.inputs, graph.nodes, [graph.outputs[output] for output in kept]
-    )
-    graph = optimize(_sized(graph, sizes), run_passes())
+    """The program of a graph with its signature.
+
+    values   the state, by place
+    grads    outputs that are new values of places that hold gradients
+    """
     written = {write.place: write.value for write in signature.writes if write.value is not None}
-    types = dict(zip(signature.inputs, [v.tensor_type for v in graph.inputs], strict=True))
-    types |= {
-        place: graph.outputs[kept.index(output)].tensor_type for place, output in written.items()
-    } | types
+    written |= grads or {}
+    read = dict(zip(signature.inputs, graph.inputs, strict=True))
+    #: Gradients that only stay behind in `.grad` are not computed.
+    outputs = {value: graph.outputs[output] for value, output in written.items()}
+    leaves = [
+        (f"result{path}", _result(signature, graph, leaf, outputs, read))
+        for path, leaf in zip(signature.result.paths(), signature.leaves, strict=True)
+        if not isinstance(leaf, Constant)
+    ]
+    wanted = list(dict.fromkeys([*outputs.values(), *[value for _, value in leaves]]))
+    at = {value: number for number, value in enumerate(wanted)}
+    types = {place: value.tensor_type for place, value in {**outputs, **read}.items()}
+    numbers = _numbers(graph, sizes)
+    sized = {place: sized_type(kind, numbers) for place, kind in types.items()}
+    types = {place: kind for place, kind in sized.items() if isinstance(kind, TensorType)}
+    graph = extract(graph.name, graph.inputs, graph.nodes, wanted)
+    graph = optimize(concrete(graph, numbers) if numbers else graph, run_passes())
     words = {kind: _Words() for kind in (ARGUMENT, RESULT, STATE)}
     slots: dict[str, list[Slot]] = {ARGUMENT: [], RESULT: [], STATE: []}
     where: dict[int, Where] = {}
@@ -167,32 +214,43 @@ def of_signature(
             where[number] = kind, len(slots[kind])
             word = words[kind].of(found.name)
             slots[kind].append(Slot(found.name, word, types[number], value, number in written))
-    gives: list[list[Where]] = [[] for _ in kept]
-    for name, leaf in zip(signature.result.paths(), signature.leaves, strict=True):
-        if isinstance(leaf, Made):
-            at = kept.index(leaf.output)
-            gives[at].append((RESULT, len(slots[RESULT])))
-            name = f"result{name}"
-            kind_of = graph.outputs[at].tensor_type
-            slots[RESULT].append(Slot(name, words[RESULT].of(name), kind_of, written=True))
-        elif isinstance(leaf, Given):
-            raise GraphError(
-                f"{signature.name} returns {signature.places[leaf.place].name} itself",
-                op="build_library",
-                hint="the caller has it; return something else, or nothing",
-            )
-    for place, output in written.items():
-        gives[kept.index(output)].append(where[place])
-    reads = tuple(where[number] for number in signature.inputs)
+    gives: list[list[Where]] = [[] for _ in wanted]
+    for name, made in leaves:
+        gives[at[made]].append((RESULT, len(slots[RESULT])))
+        kind_of = graph.outputs[at[made]].tensor_type
+        slots[RESULT].append(Slot(name, words[RESULT].of(name), kind_of, written=True))
+    for place, made in outputs.items():
+        gives[at[made]].append(where[place])
     return LibraryProgram(
         signature.name,
         graph,
         tuple(slots[ARGUMENT]),
         tuple(slots[RESULT]),
         tuple(slots[STATE]),
-        reads,
+        tuple(where[number] for number in signature.inputs),
         tuple(map(tuple, gives)),
     )
+
+
+def _result(
+    signature: Signature,
+    graph: Graph,
+    leaf: Made | Given,
+    outputs: Mapping[int, Value],
+    read: Mapping[int, Value],
+) -> Value:
+    """The value of a leaf of the result; of what lies outside, the value after the call."""
+    if isinstance(leaf, Made):
+        return graph.outputs[leaf.output]
+    found = outputs.get(leaf.place) or read.get(leaf.place)
+    if found is None:
+        raise GraphError(
+            f"{signature.name} returns {signature.places[leaf.place].name} itself, and does not "
+            "read it",
+            op="build_library",
+            hint="the caller has it; return something else, or nothing",
+        )
+    return found
 
 
 def _order(place: Place) -> list[tuple[str, int, str]]:
@@ -202,25 +260,24 @@ def _order(place: Place) -> list[tuple[str, int, str]]:
     ]
 
 
-def _kept_outputs(signature: Signature) -> list[int]:
-    """The outputs that a library delivers: results and state. Gradients that only stay behind in
-    `.grad` are not computed for it."""
-    found = [leaf.output for leaf in signature.leaves if isinstance(leaf, Made)]
-    found += [write.value for write in signature.writes if write.value is not None]
-    return sorted(set(found))
-
-
-def _sized(graph: Graph, sizes: Mapping[str, int] | None) -> Graph:
-    """The graph with numbers for its named sizes."""
-    names = names_in(graph)
-    missing = sorted(names - set(sizes or {}))
+def _numbers(graph: Graph, sizes: Mapping[str, int] | None) -> dict[str, int]:
+    """Numbers for the named sizes of a graph."""
+    names, given = names_in(graph), dict(sizes or {})
+    missing = sorted(names - set(given))
     if missing:
         raise GraphError(
             f"@{graph.name} has sizes that are not known: {', '.join(missing)}",
             op="build_library",
             hint=f"sizes={{{', '.join(f'{name!r}: …' for name in missing)}}}",
         )
-    return concrete(graph, {name: (sizes or {})[name] for name in names}) if names else graph
+    bad = {name: size for name, size in given.items() if name not in names or size < 1}
+    if bad:
+        known = ", ".join(sorted(names)) or "none"
+        raise ShapeError(
+            f"sizes has {bad}: it takes sizes of at least 1 for the names {known}",
+            op="build_library",
+        )
+    return given
 
 
 # --- names ----------------------------------------------------------------------------------------

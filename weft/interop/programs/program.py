@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -190,6 +191,12 @@ class Program(ProgramCall):
         """Write the program, with its state as it is now, to a file: one zip of graph text,
         safetensors and JSON. See docs/programs.md."""
         write_program(path, self.routine, self.arguments, self.state)
+
+    def build(self, path: str | os.PathLike[str], **options: Any) -> Any:
+        """A library without Python: `weft.build_library(program, path, target=…, sizes=…)`. See
+        docs/libraries.md."""
+        build_library = importlib.import_module("weft.interop.library.build").build_library
+        return build_library(self, path, **options)
 
 
 def own_tensor(tensor: Tensor) -> Tensor:
