@@ -8,17 +8,27 @@ from typing import Any
 import libraries
 import numpy as np
 import pytest
-from library_programs import floats, training
+from library_programs import floats
 
 import weft
+import weft.nn.functional as F
 from weft import cli, nn
 
 
 @libraries.needs_cc
 def test_a_training_step_becomes_a_library(tmp_path: Path) -> None:
-    function, arguments = training()
-    program = weft.export(function, weft.spec(("B", 20)), weft.spec(("B",), "int64"))
-    x, y = arguments.values()
+    net = nn.Sequential(nn.Linear(20, 33), nn.Tanh(), nn.Linear(33, 7))
+    optimizer = weft.optim.Adam(net.parameters(), lr=1e-2)
+
+    def train_step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x, y = floats(16, 20), np.arange(16) % 7
+    program = weft.export(train_step, weft.spec(("B", 20)), weft.spec(("B",), "int64"))
     first = [program(weft.tensor(x), weft.tensor(y)).item() for _ in range(2)]
     program.save(tmp_path / "model.weft")
     library = str(tmp_path / "libmodel.so")
