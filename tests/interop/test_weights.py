@@ -351,6 +351,23 @@ def test_what_a_structure_does_not_name_is_said() -> None:
         assert weft.load(io.BytesIO(data)) == [0, {"a": 0}]
 
 
+def test_headers_that_would_fill_the_memory() -> None:
+    entry = '{"dtype":"U8","shape":[%s],"data_offsets":[0,0]}'
+    headers = {
+        "too many": '{"x":[' + "[]," * 10**6 + "[]]}",
+        "nested too deeply": '{"x":' + "[" * 10**5,
+        "sizes that are none": '{"x":' + entry % ",".join(["9"] * 10**5) + "}",
+        "another size": '{"x":' + entry % ",".join(["9" * 18] * 64) + "}",
+        "not valid JSON": '{"x":' + entry % ("9" * 10**5) + "}",
+    }
+    for message, header in headers.items():
+        data = struct.pack("<Q", len(header)) + header.encode()
+        with pytest.raises(FileError, match=message):
+            weft.load(io.BytesIO(data))
+    with pytest.raises(FileError, match="not a file of tensors"):
+        weft.load(io.BytesIO(struct.pack("<Q", 1 << 60) + b"{}"))
+
+
 # --- shards --------------------------------------------------------------------------------------
 
 

@@ -162,7 +162,8 @@ def read_header(source: Source) -> Header:
     table = parsed(head, source.size, f"{source.name}: the header")
     if not isinstance(table, dict):
         raise source.error("the header of the file is not a table")
-    metadata = table.pop(METADATA, None) or {}
+    metadata = table.pop(METADATA, None)
+    metadata = {} if metadata is None else metadata
     if not isinstance(metadata, dict) or not all(isinstance(x, str) for x in metadata.values()):
         raise source.error("the metadata are not texts by name")
     body = 8 + length
