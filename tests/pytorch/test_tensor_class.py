@@ -278,3 +278,81 @@ def test_compile_dynamic(dynamic: bool | None, recordings: int) -> None:
     for size in (2, 3, 5):
         assert compiled(torch.ones(size)).sum() == 2 * size
     assert len(compiled.recordings) == recordings
+
+
+FORMS: dict[str, Any] = {
+    "grad of a dict": lambda: torch.func.grad(lambda p, x: (p["w"] * x).std()),
+    "grad of an argument": lambda: torch.func.grad(lambda p, x: (p["w"] * x).std(), argnums=1),
+    "vmap of grad": lambda: torch.vmap(
+        torch.func.grad(lambda p, x: (p["w"] * x).std()), in_dims=(None, 0)
+    ),
+    "jacrev": lambda: torch.func.jacrev(lambda p, x: p["w"] * x),
+    "hessian": lambda: torch.func.hessian(lambda p, x: (p["w"] ** 3 * x).sum()),
+    "grad_and_value": lambda: torch.func.grad_and_value(lambda p, x: (p["w"] * x).std()),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_transforms_of_structures_compile(name: str) -> None:
+    """As one graph: a warning that it runs as plain Python is an error here."""
+    made = FORMS[name]()
+    compiled = torch.compile(made, backend="interpret")
+    for scale in (1.0, 1.0, 2.0):
+        params = {"w": torch.tensor([1.0, 2.0, 4.0]) * scale}
+        x = torch.tensor([[1.0, 0.5, 2.0], [3.0, 1.0, 1.0]])
+        for one, other in zip(
+            tensors_of(compiled(params, x)), tensors_of(made(params, x)), strict=True
+        ):
+            assert is_ours(one, other)
+            np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-5)
+    assert len(compiled.recordings) == 1
+
+
+def test_gradients_of_core_functions_are_of_the_class_of_the_arguments() -> None:
+    x = torch.tensor([1.0, 2.0])
+    f = lambda x: (x * x).sum()  # noqa: E731
+    value, pull = weft.vjp(torch.sin, x)
+    assert is_ours(weft.grad(f)(x), *weft.value_and_grad(f)(x), weft.hessian(f)(x))
+    assert is_ours(value, *pull(x), *weft.jvp(torch.sin, (x,), (x,)), weft.jacfwd(torch.sin)(x))
+    assert is_ours(weft.grad(lambda x: weft.zeros(()))(x), weft.linearize(torch.sin, x)[1](x))
+    y = x.clone().requires_grad_()
+    assert is_ours(*weft.autograd.grad(f(y), [y]))
+    assert type(weft.grad(f)(weft.ones(2))) is weft.Tensor
+
+
+def test_arguments_that_only_pytorch_has() -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    y = (x * x).sum()
+    (g,) = torch.autograd.grad(y, x, None, True, False, True, None)
+    (h,) = torch.autograd.grad(outputs=y, inputs=x, retain_graph=True, only_inputs=True)
+    assert g.tolist() == h.tolist() == [2.0, 4.0]
+    with pytest.raises(ValueError, match="backward"):
+        torch.autograd.grad(y, x, only_inputs=False)
+    assert [len(part) for part in x.split(split_size=1, dim=0)] == [1, 1]
+    assert torch.fft.fftn(torch.ones(2, 2), (2, 2), (0, 1), "ortho").shape == (2, 2)
+
+
+def test_python_floats_are_float64_in_batches() -> None:
+    samples = [{"a": 1.0, "b": [1, 2.0]}, {"a": 3.0, "b": [4, 5.0]}]
+    for batch in (
+        torch.utils.data.default_collate(samples),
+        next(iter(torch.utils.data.DataLoader(samples, batch_size=2))),
+    ):
+        assert (batch["a"].dtype, batch["b"][1].dtype) == (torch.float64, torch.float64)
+        assert batch["b"][0].dtype is torch.int64
+        assert is_ours(batch["a"], *batch["b"])
+    plain = weft.data.collate(samples)
+    assert plain["a"].dtype is weft.float32
+
+
+def test_the_class_of_tensors_makes_some_in_compiled_code() -> None:
+    def f(x: Any) -> Any:
+        return torch.cat([x, torch.Tensor([1e10]).expand(1), torch.Tensor(2).fill_(3.0)])
+
+    compiled = torch.compile(f, backend="interpret")
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value)
+        assert compiled(x).tolist() == f(x).tolist()
+    assert len(compiled.recordings) == 1
+    assert torch.Tensor(2, 3).shape == (2, 3)
+    assert torch.Tensor().shape == (0,)

@@ -18,6 +18,7 @@ from weft.autodiff.node import (
     RemovableHandle,
     accumulating,
     add_hook,
+    of_class,
 )
 from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.history import is_unseen, outer_histories
@@ -175,7 +176,8 @@ def _gradients(
         for node in missing:
             del caught[node]
     found = [caught.get(node) for node in targets]
-    return [g if g is None or isinstance(g, Tensor) else engine._as_tensor(g) for g in found]
+    tensors = [g if g is None or isinstance(g, Tensor) else engine._as_tensor(g) for g in found]
+    return [of_class(g, x._result_class) for g, x in zip(tensors, inputs, strict=True)]
 
 
 @public("stop_gradient")

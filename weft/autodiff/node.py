@@ -241,12 +241,15 @@ class _Entry:
 
     def __call__(self, *args: Any) -> Any:
         if self.cls is not Tensor:
-            args = tuple([_of_class(x, self.cls) for x in args])
+            args = tuple([of_class(x, self.cls) for x in args])
         return followed(self.hook)(*args)
 
 
-def _of_class(x: Any, cls: type[Tensor]) -> Any:
-    return labelled(tensor_of(x._data, x._node), cls) if x.__class__ is Tensor else x
+def of_class(x: Any, cls: type[Tensor]) -> Any:
+    """A gradient, if it is one, as a tensor of a class of results."""
+    if x.__class__ is not Tensor or cls is Tensor:
+        return x
+    return labelled(tensor_of(x._data, x._node), cls)
 
 
 def _tuple_hook(hook: Hook, g: Any) -> Any:

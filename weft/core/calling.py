@@ -38,6 +38,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "correction": ("unbiased", "ddof"),
     "k": ("diagonal",),
     "num": ("steps",),
+    "split_size_or_sections": ("split_size",),
 }
 #: Keyword-only parameters that may be given by position, where no other keyword stands before them.
 #: Signatures have them in the order of NumPy and PyTorch; where those two differ, one that is not

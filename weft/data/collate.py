@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dtypes import DType
 from weft.base.errors import DTypeError
 from weft.core.tensor import Tensor
 from weft.ops.creation import asarray
 from weft.ops.shape import stack
 
 
-def collate(samples: Sequence[Any]) -> Any:
+def collate(samples: Sequence[Any], floats: DType | None = None) -> Any:
     """One batch of many samples: tensors are stacked, numbers become a tensor.
 
     Tuples, lists and dicts are put together part by part; strings and other things stay a list.
+    Python floats become tensors of the dtype `floats`, by default the default dtype.
 
     >>> weft.data.collate([{"x": weft.asarray([1.0, 2.0]), "y": 0}, {"x": weft.zeros(2), "y": 1}])
     {'x': tensor([[1., 2.],
@@ -28,9 +30,9 @@ def collate(samples: Sequence[Any]) -> Any:
     if isinstance(first, (np.ndarray, np.generic)):
         return asarray(np.stack(samples))
     if isinstance(first, (bool, int, float, complex)):
-        return asarray(list(samples))
+        return asarray(list(samples), dtype=floats if isinstance(first, float) else None)
     if isinstance(first, Mapping):
-        return {key: collate([sample[key] for sample in samples]) for key in first}
+        return {key: collate([sample[key] for sample in samples], floats) for key in first}
     if isinstance(first, (tuple, list)):
         lengths = {len(sample) for sample in samples}
         if len(lengths) > 1:
@@ -39,7 +41,7 @@ def collate(samples: Sequence[Any]) -> Any:
                 op="collate",
                 hint="bring them to one length, or give the loader a collate_fn of your own",
             )
-        parts = [collate(part) for part in zip(*samples, strict=True)]
+        parts = [collate(part, floats) for part in zip(*samples, strict=True)]
         if isinstance(first, list):
             return parts
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)

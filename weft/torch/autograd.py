@@ -18,9 +18,33 @@ __all__ = [
 ]
 
 
-def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
     """The gradients of outputs with respect to inputs."""
-    found: tuple[Any, ...] = labelled(tuple(api.grad(outputs, inputs, *args, **kwargs)))
+    if not only_inputs:
+        raise ValueError("only_inputs=False is not supported: call backward() instead")
+    if is_grads_batched:
+        raise ValueError("is_grads_batched is not supported: use torch.vmap around autograd.grad")
+    found: tuple[Any, ...] = labelled(
+        api.grad(
+            outputs,
+            inputs,
+            grad_outputs,
+            retain_graph,
+            create_graph,
+            materialize_grads if allow_unused is None else allow_unused,
+            materialize_grads,
+        )
+    )
     return found
 
 

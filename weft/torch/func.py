@@ -32,7 +32,7 @@ def _labelling(function: Callable[..., Any]) -> Callable[..., Any]:
 def _differentiated(transform: Callable[..., Any]) -> Callable[..., Any]:
     def make(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Any:
         options = {"has_aux": True} if has_aux else {}
-        return _labelling(transform(func, argnums=argnums, **options))
+        return transform(func, argnums=argnums, **options)
 
     make.__name__ = make.__qualname__ = transform.__name__
     make.__doc__ = transform.__doc__
@@ -51,7 +51,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
     def call(*args: Any, **kwargs: Any) -> Any:
         value, gradient = both(*args, **kwargs)
-        return labelled((gradient, value))
+        return gradient, value
 
     return call
 
@@ -60,7 +60,7 @@ def vmap(
     func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0, randomness: str = "error"
 ) -> Any:
     """A function that maps over an axis of its arguments."""
-    return _labelling(mapping.vmap(func, in_axes=in_dims, out_axes=out_dims))
+    return mapping.vmap(func, in_axes=in_dims, out_axes=out_dims)
 
 
 def vjp(func: Callable[..., Any], *primals: Any) -> Any:

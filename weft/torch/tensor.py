@@ -14,6 +14,7 @@ import numpy as np
 
 import weft.core.tensor as core
 from weft.base.device import Device, as_device
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DTYPES, DType, as_dtype
 from weft.base.promotion import RANKS
 from weft.base.pytree import tree_map
@@ -23,6 +24,7 @@ from weft.core.grad_mode import no_grad
 from weft.core.number import Number
 from weft.core.operands import as_tensor
 from weft.ir.types import TensorType
+from weft.ops import creation
 from weft.torch.aliases import watched, writer
 
 __all__ = ["Size", "is_tensor"]
@@ -239,11 +241,9 @@ class PublicTensor(Tensor, metaclass=_AnyTensor):
     __slots__ = ()
 
     def __new__(cls, *given: Any) -> Any:
-        made = Tensor()
-        sizes = all(isinstance(size, int) for size in given)
-        array = np.zeros(given or 0, np.float32) if sizes else np.array(given[0], np.float32)
-        made._data, made._node = array, None
-        return made
+        if all(isinstance(size, (int, Dim)) for size in given):
+            return labelled(creation.zeros(given or 0, dtype="float32"))
+        return labelled(creation.asarray(given[0], dtype="float32", copy=True))
 
 
 class _Data(Tensor):

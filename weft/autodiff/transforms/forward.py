@@ -189,7 +189,7 @@ def jvp(fn: Function, primals: Any, tangents: Any, has_aux: bool = False) -> Any
     level = ForwardLevel()
     outputs, out_spec, aux = _run(level, fn, values, spec, directions, has_aux, "jvp")
     out = tree_unflatten(out_spec, [outward(level, x) for x in outputs])
-    moved = [_nonzero(level.below(x), level.tangent(x)) for x in outputs]
+    moved = [twin(_nonzero(level.below(x), level.tangent(x)), x) for x in outputs]
     result = (out, tree_unflatten(out_spec, moved))
     return (*result, _outward_tree(level, aux)) if has_aux else result
 
@@ -354,7 +354,7 @@ class Linearized:
     def push(self, tangents: Sequence[Tangent]) -> list[Tensor]:
         """The tangents of the results."""
         found = self.level.apply(tangents, self.wanted)
-        return [_nonzero(out, t) for out, t in zip(self.outputs, found, strict=True)]
+        return [twin(_nonzero(out, t), out) for out, t in zip(self.outputs, found, strict=True)]
 
 
 def linearize(fn: Function, *primals: Any) -> tuple[Any, Callable[..., Any]]:

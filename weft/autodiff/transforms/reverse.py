@@ -130,12 +130,12 @@ class ReverseRun:
 
     def _gradient(self, p: Tensor, found: dict[Node, Any]) -> Tensor:
         if p.dtype.kind not in FLOATS:
-            return zeros(p.shape, dtype=default_float(), device=p.device)
+            return twin(zeros(p.shape, dtype=default_float(), device=p.device), p)
         g = found.get(p._node)
         if g is None:
-            return zeros_like(wrap(p._data))
+            return zeros_like(wrap(p._data, p))
         tensor = g if isinstance(g, Tensor) else wrap(as_array(g))
-        return cast(tensor, p.dtype)
+        return cast(twin(tensor, p), p.dtype)
 
 
 def _has_no_history(cotangents: Iterable[Tensor | None]) -> bool:
