@@ -1,6 +1,7 @@
 """`requires_grad`, set inside of a recorded function or asked inside of a transform: as eagerly.
 
-A graph does not hold what is set, so the call runs as plain Python, the first one too.
+A recording holds that a tensor from outside begins to learn, and what is set for a while. Where a
+tensor stops to learn, the call runs as plain Python, the first one too.
 """
 
 from __future__ import annotations
@@ -173,6 +174,98 @@ def test_it_is_set_as_eagerly(row: Callable[[Wrap], list[Any]]) -> None:
     expected = row(lambda function: function)
     assert row(weft.trace) == expected
     assert row(weft.compile) == expected
+
+
+def a_gan_step(wrap: Wrap) -> list[Any]:
+    """The discriminator is frozen for the generator's part."""
+    weft.manual_seed(0)
+    first, second = nn.Linear(2, 2), nn.Linear(2, 1)
+    optimizers = [weft.optim.Adam(m.parameters(), lr=0.1) for m in (first, second)]
+
+    def step(x: Any) -> Any:
+        made = first(x)
+        optimizers[1].zero_grad()
+        one = (second(made.detach()) ** 2 + second(x)).mean()
+        one.backward()
+        optimizers[1].step()
+        for p in second.parameters():
+            p.requires_grad_(False)
+        optimizers[0].zero_grad()
+        other = (second(made) - 1).square().mean()
+        other.backward()
+        optimizers[0].step()
+        for p in second.parameters():
+            p.requires_grad_(True)
+        return one.detach(), other.detach(), (second(x) * 2).sum()
+
+    f = wrap(step)
+    found: list[Any] = []
+    for k in range(4):
+        *losses, y = f(weft.tensor([[1.0, k], [0.5, 2.0]]))
+        y.backward()  # reaches the parameters again
+        params = [*first.parameters(), *second.parameters()]
+        found += [x.item() for x in losses]
+        found += [v for p in params for v in (*p.flatten().tolist(), *p.grad.flatten().tolist())]
+    return found
+
+
+def a_residual(wrap: Wrap) -> list[Any]:
+    """A network that is differentiated by its input, as in physics-informed networks."""
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def residual(x: Any) -> Any:
+        x.requires_grad_(True)
+        u = model(x)
+        (du,) = weft.autograd.grad(u.sum(), [x], create_graph=True)
+        (ddu,) = weft.autograd.grad(du.sum(), [x], create_graph=True)
+        loss = (ddu + u).square().mean()
+        loss.backward()
+        return loss.detach(), model(x)
+
+    f = wrap(residual)
+    found: list[Any] = []
+    for k in range(3):
+        x = weft.tensor([[0.1 * k], [0.7]])
+        loss, u = f(x)
+        u.sum().backward()  # goes on to x, which is a leaf now
+        found += [loss.item(), x.requires_grad, *x.grad.flatten().tolist()]
+        found += model[0].weight.grad.flatten().tolist()
+    return found
+
+
+def an_attack(wrap: Wrap) -> list[Any]:
+    """The fast gradient sign method, as PyTorch's tutorial has it."""
+    w = weft.tensor([1.0, -2.0], requires_grad=True)
+
+    def attack(x: Any) -> Any:
+        x.requires_grad = True
+        loss = (w * x).square().sum()
+        w.grad = None
+        loss.backward()
+        return x + 0.1 * weft.sign(x.grad)
+
+    f = wrap(attack)
+    found: list[Any] = []
+    for k in range(3):
+        x = weft.tensor([1.0, 0.5 + k])
+        made = f(x)
+        found += [*made.tolist(), *x.grad.tolist(), made.requires_grad]
+    return found
+
+
+@pytest.mark.parametrize("capture", [weft.trace, weft.compile])
+@pytest.mark.parametrize("row", [a_gan_step, a_residual, an_attack])
+def test_it_is_kept_as_a_graph(row: Callable[[Wrap], list[Any]], capture: Any) -> None:
+    """A warning that it runs as plain Python is an error here."""
+    made: list[Any] = []
+
+    def wrap(function: Any) -> Any:
+        made.append(capture(function))
+        return made[0]
+
+    assert row(wrap) == pytest.approx(row(lambda function: function), rel=1e-4, abs=1e-6)
+    assert len(made[0].recordings) <= 2
 
 
 def test_what_is_set_already_is_kept_as_a_graph() -> None:

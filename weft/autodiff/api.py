@@ -24,7 +24,7 @@ from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.history import is_unseen, outer_histories
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.base.shapes import size_of
-from weft.core.bind import decide, get_grad, recorder, set_grad, written
+from weft.core.bind import decide, get_grad, leaf_before, recorder, set_grad, written
 from weft.core.operands import cast
 from weft.core.public import attach, attach_properties, public
 from weft.core.structure import changed
@@ -255,7 +255,7 @@ def _set_requires_grad(self: Tensor, wanted: bool) -> None:
                 hint="cast it first: x.astype(weft.float32)",
             )
         self._grad = get_grad(self)  # set from now on: asking for it is then cheap
-        self._node = AccumulateGrad(self)
+        self._node = leaf_before(self) or AccumulateGrad(self)
 
 
 def _set_grad(self: Tensor, value: Tensor | None) -> None:

@@ -90,6 +90,10 @@ class Recorder:
         """The data for a tensor that gets the value of another."""
         return _held(value)
 
+    def leaf_before(self, target: Tensor) -> Any:
+        """The history of a leaf before the recorded code took it away, to be given back to it."""
+        return _tell_outer("leaf_before", target)
+
     def wrote_grad(self, tensor: Tensor) -> None:
         """Note that the gradient of a tensor is about to be set, perhaps to the same one."""
         _tell_outer("wrote_grad", tensor)
@@ -511,6 +515,11 @@ def get_grad(tensor: Tensor) -> Tensor | None:
         return tensor._grad
     except AttributeError:
         return None
+
+
+def leaf_before(tensor: Tensor) -> Any:
+    """While a recorder is active: the history of a leaf that the recorded code took away."""
+    return _tell("leaf_before", tensor) if _recording and _thread.recorders else None
 
 
 def set_grad(tensor: Tensor, value: Tensor | None) -> None:

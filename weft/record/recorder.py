@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-from weft.autodiff.node import PartNode, locate
+from weft.autodiff.node import PartNode, hooks_of, locate
 from weft.autodiff.transforms.trees import FLOATS
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim, dims_in
@@ -293,6 +293,11 @@ class GraphRecorder(Recorder):
         A tensor from outside keeps its history without one: the graph gives it only a value.
         """
         return (target._node is not None or self.marks_all) and id(target) not in self.written
+
+    def leaf_before(self, target: Tensor) -> Any:
+        entry = self.written.get(id(target))
+        node = None if entry is None else entry.node
+        return node if node is not None and node.is_leaf and not hooks_of(node) else None
 
     def wrote_grad(self, tensor: Tensor) -> None:
         self.grads_set.add(id(tensor))

@@ -32,7 +32,7 @@ Run = Callable[[list[Any], tuple[Any, ...], dict[str, Any]], Any]
 def has_fast_path(segment: Segment) -> bool:
     """Whether a path is one segment, and each new tensor is stored in only one place."""
     ending = segment.ending
-    if ending is None or ending.signature.new_leaves:
+    if ending is None or ending.signature.new_leaves or ending.learns:
         return False
     if ending.backward is not None and not ending.backward.all_freed:
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from typing import Any
 
+from weft.autodiff.node import hooks_of
 from weft.core.number import Number
 from weft.core.private_state import class_of
 from weft.core.tensor import Tensor
@@ -69,6 +70,15 @@ def sets_requires_grad(entry: Written) -> bool:
     if now is not None:
         return bool(now.is_leaf)
     return before is not None and (before.is_leaf or tensor._data is entry.data)
+
+
+def begins_to_learn(entry: Written) -> bool:
+    """Whether all that was done to a tensor from outside is that it requires a gradient now."""
+    tensor = entry.tensor
+    now = tensor._node
+    if entry.node is not None or now is None or not now.is_leaf:
+        return False
+    return tensor._data is entry.data and not hooks_of(now)
 
 
 def unread_leaves(written: dict[int, Written], read: Container[int]) -> list[Written]:

@@ -65,6 +65,8 @@ def finish(
 
     made = [wrap(numbers[value]._data) for value in ending.made]
     make_leaves(signature.new_leaves, made, outside)
+    for place in ending.learns:
+        outside(place).requires_grad = True
     if ending.backward is not None:
         _link(ending, path, numbers, made, name, prepare)
     leaves: list[Any] = []

@@ -29,7 +29,12 @@ from weft.capture.from_source.run import Flow
 from weft.capture.trace.binding import Binding
 from weft.capture.trace.conflicts import conflicts
 from weft.capture.trace.histories import HistoryRecorder
-from weft.capture.trace.new_leaves import new_leaves, sets_requires_grad, unread_leaves
+from weft.capture.trace.new_leaves import (
+    begins_to_learn,
+    new_leaves,
+    sets_requires_grad,
+    unread_leaves,
+)
 from weft.capture.trace.recorded_backward import NoNumbers, is_freed, needed
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
@@ -98,6 +103,8 @@ class TraceRecorder(HistoryRecorder):
         self.segments: list[RawSegment] = []
         self.refusals: list[str] = []
         self.usable = True  # whether this call can be finished from the recording
+        #: By id: the place of a tensor from outside that begins to require a gradient.
+        self.learns: dict[int, int] = {}
         self.differentiated = True  # whether to record a backward of the result
         self.name = "trace"  # the name of the function
         self._inputs: list[tuple[Value, Origin]] = []
@@ -400,7 +407,15 @@ class TraceRecorder(HistoryRecorder):
         )
         effects = list(self.watch.effects)
         return Ending(
-            signature, binding.origins, made, effects, places, keep_alive, backward, backward_at
+            signature,
+            binding.origins,
+            made,
+            effects,
+            places,
+            keep_alive,
+            backward,
+            backward_at,
+            learns=list(self.learns.values()),
         )
 
     def _in_effects(self) -> list[Tensor]:
@@ -444,7 +459,9 @@ class TraceRecorder(HistoryRecorder):
                 return []  # the state of a generator that the function creates
             self.refuse(f"a tensor ({tensor.type}) was written that was not found outside")
             origin = pinned(tensor, "a tensor")
-        if sets_requires_grad(entry):
+        if begins_to_learn(entry) and self.differentiated:
+            self.learns[id(tensor)] = binding.place(origin)
+        elif sets_requires_grad(entry):
             self.refuse("requires_grad was set on a tensor from outside")
             self.usable = False  # no output of a graph can do that
         value = None
@@ -545,7 +562,7 @@ class TraceRecorder(HistoryRecorder):
 
     def _node_of(self, tensor: Tensor) -> Any:
         entry = self.written.get(id(tensor))
-        return tensor._node if entry is None else entry.node
+        return tensor._node if entry is None or id(tensor) in self.learns else entry.node
 
 
 def _is_typed(node: Node) -> bool:

@@ -12,7 +12,7 @@ values that were read in it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,6 +81,7 @@ class Ending:
     backward          the nodes that compute gradients, or None if no result has a history
     backward_at       the number of the first node of a backward pass inside of the path
     split             what is recomputed for such a pass, if there is a memory budget
+    learns            places of tensors that begin to require a gradient
     """
 
     signature: Signature
@@ -92,15 +93,16 @@ class Ending:
     backward: PathBackward | None
     backward_at: int | None = None
     split: BackwardSplit | None = None
+    learns: Sequence[int] = ()
 
     @property
     def writes(self) -> bool:
         """Whether the path writes to something outside: to tensors, or to Python objects."""
-        return bool(self.signature.writes or self.effects)
+        return bool(self.signature.writes or self.effects or self.learns)
 
     def outside(self) -> Iterator[Origin]:
         """Origins of tensors and other objects that the path writes to or passes on."""
-        for place in self.signature.handed_on():
+        for place in (*self.signature.handed_on(), *self.learns):
             yield self.origins[place]
         for found in self.places.values():
             if isinstance(found, Given):
