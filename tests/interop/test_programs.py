@@ -264,6 +264,23 @@ def test_a_training_step(backend: str, tmp_path: Path) -> None:
         program(weft.ones((6, 4)), y)
 
 
+def test_state_that_is_replaced() -> None:
+    program = weft.export(nn.Linear(2, 1), weft.spec((3, 2)))
+    x = weft.ones((3, 2))
+    bias = program.state.pop("bias")
+    with pytest.raises(KeyError):
+        program(x)
+    weight = program.state.pop("weight")
+    program.state |= {"bias": bias, "weight": weft.ones((1, 2))}
+    same(program(x), x.sum(axis=1, keepdims=True) + bias)
+    for other in (weft.ones((1, 2), dtype=weft.float64), weft.ones((2, 2)), None):
+        program.state["weight"] = other
+        with pytest.raises(DTypeError, match=r"state\['weight'\] is .*, where f32\[1,2\] is"):
+            program(x)
+    program.state["weight"] = weight
+    assert program(x).requires_grad
+
+
 def test_gradients_that_add_up(tmp_path: Path) -> None:
     """A program may carry gradients along from call to call: they are state."""
     w = weft.tensor([1.0, 2.0], requires_grad=True)

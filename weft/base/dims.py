@@ -124,6 +124,7 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 _FUNCTIONS = {"max": dim_max, "min": dim_min}
+_MOST_TERMS = 256
 
 
 def parse_dim(text: str, names: Mapping[str, Dim] | None = None) -> int:
@@ -162,6 +163,8 @@ def _read(node: ast.expr, names: Mapping[str, Dim]) -> int:
     if isinstance(node, ast.BinOp) and node.op.__class__ in _OPERATORS:
         left, right = _read(node.left, names), _read(node.right, names)
         result: int = _OPERATORS[node.op.__class__](left, right)
+        if isinstance(result, Dim) and len(result._terms) > _MOST_TERMS:
+            raise ValueError  # the product of many sums, from a file that means no good
         return result
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
         function = _FUNCTIONS.get(node.func.id)

@@ -194,10 +194,21 @@ class Arguments:
                 f"{name} is on {x.device}, and the program on {kind.device}", op=self.function
             )
 
-    def check_learning(self, given: Sequence[Tensor], routine: Routine) -> None:
-        """Where the function writes gradients, as backward() does: raise if others than before
-        require them. `given`: the inputs, then the state."""
+    def check_state(self, given: Sequence[Tensor], routine: Routine) -> None:
+        """Raise if a tensor of the state does not fit. Where the function writes gradients, as
+        backward() does, no others than before may require them. `given`: the inputs, then the
+        state."""
         signature = routine.signature
+        of = dict(zip(routine.tensors, given, strict=True))
+        for number in range(len(self.names), len(signature.places)):
+            place, source = signature.places[number], routine.grads.get(number)
+            x = of[number] if source is None else of[source].grad
+            if not isinstance(x, Tensor) or x.type != place.type:
+                said = x.type if isinstance(x, Tensor) else repr(x)[:60]
+                raise DTypeError(
+                    f"state[{place.name!r}] is {said}, where {place.type} is expected",
+                    op=self.function,
+                )
         if not routine.writes_gradients:
             return
         for number, x in zip(routine.tensors, given, strict=True):

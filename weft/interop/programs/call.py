@@ -19,11 +19,13 @@ class ProgramBody(Counted):
         self.arguments = arguments
         self.routine = routine
         self.state = state
+        count = len(arguments.names)
+        self.names = tuple([routine.signature.places[i].name for i in routine.tensors[count:]])
 
     def __call__(self, *inputs: Any) -> Any:
         self.arguments.check(inputs, self.routine)
-        given = [*inputs, *self.state.values()]
-        self.arguments.check_learning(given, self.routine)
+        given = [*inputs, *[self.state[name] for name in self.names]]
+        self.arguments.check_state(given, self.routine)
         return run_routine(self.routine, given)
 
 

@@ -1,7 +1,7 @@
 """Programs as files: one zip, stored, of graph text, safetensors and JSON.
 
 Nothing in a file is run when it is opened, and nothing of it is trusted: the graph is verified, the
-tensors have the types that it says, and every error is a `FileError`.
+tensors have the types that it says, and whatever is wrong is a `FileError`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import io
-import itertools
 import json
 import os
-import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from weft.base.device import CPU
@@ -24,12 +21,14 @@ from weft.base.errors import DTypeError, FileError, WeftError
 from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor, type_of, wrap
 from weft.interop import weights
+from weft.interop.files import Source, opened, parsed, replacing
 from weft.interop.programs.arguments import Arguments
 from weft.interop.programs.data import program_data, program_of_data
+from weft.interop.zip_records import read_records
 from weft.ir.graph import Graph
 from weft.ir.op import OPS, Trait
 from weft.ir.parse import parse_graph
-from weft.ir.types import TensorType
+from weft.ir.types import DENSE, TensorType
 
 __all__ = ["read_program", "write_program"]
 
@@ -38,7 +37,6 @@ HEAD, GRAPH, SIGNATURE = "weft.json", "graph.txt", "signature.json"
 CONSTANTS, STATE = "constants.safetensors", "state.safetensors"
 MEMBERS = (HEAD, GRAPH, SIGNATURE, CONSTANTS, STATE)
 _DATE = (1980, 1, 1, 0, 0, 0)  # the same program gives the same bytes
-_LONGEST_DIRECTORY = 1 << 16
 
 
 # --- writing -------------------------------------------------------------------------------------
@@ -80,17 +78,16 @@ def write_program(
         "custom ops": sorted(_custom_ops(graph)),
     }
     data = program_data(routine, arguments, learn)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as file:
-        for name, content in (
-            (HEAD, _json(head)),
-            (GRAPH, text.encode()),
-            (SIGNATURE, _json(data)),
-            (CONSTANTS, _tensors({name: wrap(array) for name, array in constants.items()})),
-            (STATE, _tensors({name: x.detach() for name, x in state.items()})),
-        ):
+    members = {
+        HEAD: _json(head),
+        GRAPH: text.encode(),
+        SIGNATURE: _json(data),
+        CONSTANTS: _tensors({name: wrap(array) for name, array in constants.items()}),
+        STATE: _tensors({name: x.detach() for name, x in state.items()}),
+    }
+    with replacing(path) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as file:
+        for name, content in members.items():
             file.writestr(zipfile.ZipInfo(name, _DATE), content)
-    Path(path).write_bytes(buffer.getvalue())
 
 
 @functools.cache
@@ -126,109 +123,75 @@ def read_program(
     path: str | os.PathLike[str],
 ) -> tuple[Routine, Arguments, dict[str, Tensor]]:
     """The parts of the program in a file."""
-    data = Path(path).read_bytes()
     name = os.path.basename(os.fspath(path))
     try:
-        return _read(data)
-    except FileError as error:
-        raise FileError(f"{name}: {error.message}", op="load_program", hint=error.hint) from None
+        with opened(path, mapped=False) as source:
+            return _read(_members(source))
+    except OSError:
+        raise
     except WeftError as error:
-        raise FileError(f"{name}: {error.message}", op="load_program", hint=error.hint) from error
-    except (Exception, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else repr(error)[:200]
-        raise FileError(
-            f"{name} is no program that can be read: {why}", op="load_program"
-        ) from None
+        said = error.message.removeprefix(f"{name}: ")
+        raise FileError(f"{name}: {said}", op="load_program", hint=error.hint) from error
+    except RecursionError:
+        raise FileError(f"{name}: it is nested too deeply", op="load_program") from None
+    except Exception as error:  # whatever a damaged file leads to
+        why = f"{type(error).__name__}: {error}"[:200]
+        raise FileError(f"{name}: it cannot be read ({why})", op="load_program") from error
 
 
-def _read(data: bytes) -> tuple[Routine, Arguments, dict[str, Tensor]]:
-    members = _members(data)
-    _check_head(json.loads(bytes(members[HEAD])))
-    constants = {name: x.numpy() for name, x in _loaded(members[CONSTANTS]).items()}
-    for array in constants.values():
-        array.flags.writeable = False
-    graph = parse_graph(str(members[GRAPH], "utf-8"), constants)
-    graph.verify()
-    _check_ops(graph)
-    routine, arguments, learn = program_of_data(json.loads(bytes(members[SIGNATURE])), graph)
-    tensors = _loaded(members[STATE])
-    places = routine.signature.places[len(arguments.names) :]
-    if [place.name for place in places] != list(tensors):
-        raise FileError("the state has other names than the signature")
-    for place in places:
-        if type_of(tensors[place.name]) != place.type:
-            found = type_of(tensors[place.name])
-            raise FileError(f"state {place.name} is {found}, and {place.type} in the signature")
-    all_places = routine.signature.places
-    for number, of in routine.grads.items():
-        grad, target = all_places[number], all_places[of]
-        if grad.type != target.type:
-            raise FileError(f"the gradient {grad.name} has another type than {target.name}")
-        tensors[target.name].grad = tensors.pop(grad.name)
-    for name in learn:
-        tensors[name].requires_grad = True
-    return routine, arguments, tensors
-
-
-def _members(data: bytes) -> dict[str, memoryview]:
-    """The content of each file of the zip."""
-    _check_directory(data)
-    with zipfile.ZipFile(io.BytesIO(data)) as file:
-        infos = file.infolist()
-    if sorted(info.filename for info in infos) != sorted(MEMBERS):
+def _members(source: Source) -> dict[str, bytes]:
+    """The content of each file in the zip."""
+    if source.size < 4 or source.part(0, 4) != b"PK\3\4":
+        raise FileError("it is no program", hint="weft.export(f, ...).save(path) writes programs")
+    records = read_records(source)
+    if sorted(records) != sorted(MEMBERS):
         raise FileError("it holds other files than a program does")
-    found: dict[str, memoryview] = {}
-    view = memoryview(data)
-    taken: list[tuple[int, int]] = []
-    for info in infos:
-        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise FileError(f"{info.filename} in it is compressed; programs are stored")
-        if info.flag_bits & 1:
-            raise FileError(f"{info.filename} in it is encrypted")
-        start = info.header_offset
-        head = bytes(view[start : start + 30])
-        if len(head) < 30 or head[:4] != b"PK\3\4":
-            raise FileError(f"{info.filename} in it has no head")
-        begin = start + 30 + sum(struct.unpack("<HH", head[26:30]))
-        end = begin + info.file_size
-        if not 0 <= start < begin <= end <= len(data):
-            raise FileError(f"{info.filename} in it is cut off")
-        taken.append((start, end))
-        content = view[begin:end]
-        if zlib.crc32(content) != info.CRC:
-            raise FileError(f"{info.filename} in it is damaged: its checksum is another")
-        found[info.filename] = content
-    taken.sort()
-    if any(end > start for (_, end), (start, _) in itertools.pairwise(taken)):
-        raise FileError("files in it overlap")
+    found: dict[str, bytes] = {}
+    for name, record in records.items():
+        content = found[name] = source.part(record.start, record.end)
+        if zlib.crc32(content) != record.checksum:
+            raise FileError(f"{name} in it is damaged: its checksum is another")
     return found
 
 
-def _check_directory(data: bytes) -> None:
-    """The end of the zip is where it should be, and says that there are few files."""
-    if data[:4] != b"PK\3\4":
-        raise FileError("it is no program", hint="weft.export(f, ...).save(path) writes programs")
-    end = data[-22:]
-    if len(end) < 22 or end[:4] != b"PK\5\6" or end[20:] != b"\0\0":
-        raise FileError("it is cut off")
-    count, length = struct.unpack("<HI", end[10:16])
-    if length == 0xFFFFFFFF and len(data) > 98:
-        length = struct.unpack("<Q", data[-98 + 40 : -98 + 48])[0]
-    if length > _LONGEST_DIRECTORY or (count > len(MEMBERS) and count != 0xFFFF):
-        raise FileError("it holds more files than a program does")
+def _read(members: dict[str, bytes]) -> tuple[Routine, Arguments, dict[str, Tensor]]:
+    size = sum(map(len, members.values()))
+    _check_head(parsed(members.pop(HEAD), size, HEAD))
+    constants = {name: x.numpy() for name, x in _loaded(members.pop(CONSTANTS)).items()}
+    for array in constants.values():
+        array.flags.writeable = False
+    graph = parse_graph(str(members.pop(GRAPH), "utf-8"), constants)
+    if graph.constants().keys() != constants.keys():
+        raise FileError("its constants are others than the graph says")
+    graph.verify()
+    _check_ops(graph)
+    data = parsed(members.pop(SIGNATURE), size, SIGNATURE)
+    routine, arguments, learn = program_of_data(data, graph)
+    state = _loaded(members.pop(STATE))
+    _check_state(routine, arguments, state)
+    places = routine.signature.places
+    for number, of in routine.grads.items():
+        state[places[of].name].grad = state.pop(places[number].name)
+    for key in learn:
+        state[key].requires_grad = True
+    ordered = [places[i].name for i in routine.tensors[len(arguments.names) :]]
+    return routine, arguments, {key: state[key] for key in ordered}
 
 
 def _check_head(head: Any) -> None:
     if not isinstance(head, dict) or head.get("format") != FORMAT:
         raise FileError("it is no program")
     version = head.get("version")
-    if version != VERSION:
+    if version != VERSION or type(version) is not int:
         newer = isinstance(version, int) and version > VERSION
         raise FileError(
             f"it has version {version!r:.20} of the format, and this Weft reads {VERSION}",
             hint="use a newer Weft" if newer else "export it again",
         )
-    missing = [op for op in head.get("custom ops", []) if op not in OPS]
+    ops = head.get("custom ops")
+    if not isinstance(ops, list) or not all(isinstance(op, str) for op in ops):
+        raise FileError("the list of its ops is none")
+    missing = [op for op in ops if op not in OPS]
     if missing:
         raise FileError(
             f"it uses the op {missing[0]!r:.60}, which is not registered here",
@@ -243,11 +206,25 @@ def _check_ops(graph: Graph) -> None:
                 raise FileError(f"its graph calls Python: {node.op.name}")
         for value in part.values():
             kind = value.type
-            if isinstance(kind, TensorType) and kind.device != CPU:
-                raise FileError(f"a value of it is on {kind.device}; programs are on the CPU")
+            if isinstance(kind, TensorType) and (kind.device != CPU or kind.layout != DENSE):
+                raise FileError(f"a value of it is {kind}; programs are on the CPU")
 
 
-def _loaded(content: memoryview) -> dict[str, Any]:
+def _check_state(routine: Routine, arguments: Arguments, state: Mapping[str, Tensor]) -> None:
+    places = routine.signature.places[len(arguments.names) :]
+    if sorted(place.name for place in places) != sorted(state):
+        raise FileError("its state has other names than the signature")
+    for place in places:
+        found = type_of(state[place.name])
+        if found != place.type:
+            raise FileError(f"{place.name} in its state is {found}, not {place.type}")
+    for number, of in routine.grads.items():
+        grad, target = routine.signature.places[number], routine.signature.places[of]
+        if grad.type != target.type:
+            raise FileError(f"the gradient {grad.name} has another type than {target.name}")
+
+
+def _loaded(content: bytes) -> dict[str, Tensor]:
     found = weights.load(io.BytesIO(content))
     if not isinstance(found, dict) or not all(isinstance(x, Tensor) for x in found.values()):
         raise FileError("its tensors are not a table of tensors")
