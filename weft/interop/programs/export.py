@@ -20,8 +20,8 @@ def export(function: Callable[..., Any], /, *specs: Any, **named: Any) -> Progra
 
     >>> model = weft.nn.Linear(2, 1)
     >>> program = weft.export(model, weft.spec(("B", 2)))
-    >>> program.inputs, list(program.state)
-    ((Port(name='x', type=f32[B,2]),), ['weight', 'bias'])
+    >>> program, list(program.state)
+    (<program Linear(input: f32[B,2]): 2 tensors of state>, ['weight', 'bias'])
     >>> program.save("model.weft")                          # doctest: +SKIP
     >>> program = weft.load_program("model.weft")           # doctest: +SKIP
 
