@@ -1,4 +1,4 @@
-"""Readers of files and 10,000 damaged ones: each is read, or refused with an error that says so.
+"""Readers of files and 12,000 damaged ones: each is read, or refused with an error that says so.
 
 A reader is a row of `READERS`. Seeds are fixed; `WEFT_TEST_SEED=7` takes others.
 """
@@ -13,6 +13,7 @@ import pickle
 import random
 import re
 import struct
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -89,6 +90,68 @@ INDEX = {
 }
 
 
+@functools.cache
+def programs() -> list[bytes]:
+    """Files of programs: a training step, a loop with named sizes, trees and constants."""
+    w = weft.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = weft.optim.Adam([w])
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = (w * x + weft.rand(2)).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def loop(x: Any) -> Any:
+        while x.sum() < 100:
+            x = x * 2 if x[0] > 1 else x + x.shape[0]
+        return x
+
+    def trees(batch: Any, n: int = 3) -> Any:
+        return {"a": batch["x"] + weft.asarray(np.arange(20.0)), "b": [batch["y"].sum(), n]}
+
+    batch = {"x": weft.spec(20, weft.float64), "y": weft.spec(())}
+    made = [
+        weft.export(step, weft.spec(2)),
+        weft.export(loop, weft.spec((weft.dim("N", min=1),))),
+        weft.export(trees, batch, 3),
+    ]
+    files = []
+    with tempfile.TemporaryDirectory() as folder:
+        for program in made:
+            program.save(Path(folder) / "a.weft")
+            files.append((Path(folder) / "a.weft").read_bytes())
+    return files
+
+
+def parts_of_programs(kind: str) -> list[bytes]:
+    """A part of each of these files, with the number of the file before it."""
+    found = []
+    for i, data in enumerate(programs()):
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            found.append(b"%d" % i + file.read(kind))
+    return found
+
+
+def with_part(kind: str, data: bytes) -> bytes:
+    """A program with this part, and its right checksum."""
+    number = int(data[:1]) if data[:1] in (b"0", b"1", b"2") else 0
+    whole = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(programs()[number])) as old,
+        zipfile.ZipFile(whole, "w") as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, data[1:] if name == kind else old.read(name))
+    return whole.getvalue()
+
+
+def run(path: Path, _mmap: bool) -> Any:
+    """Load a program, and its state."""
+    return dict(weft.load_program(path, backend="interpret").state)
+
+
 class Reader(NamedTuple):
     """Files to damage, what makes a file of a damaged part, and how often."""
 
@@ -98,6 +161,11 @@ class Reader(NamedTuple):
     name: str = "file"
     read: Callable[[Path, bool], Any] = lambda path, mmap: weft.load(path, mmap=mmap)
     check: Callable[[bytes, Any], None] = lambda _data, _found: None
+
+
+def part(kind: str, cases: int) -> Reader:
+    samples = functools.partial(parts_of_programs, kind)
+    return Reader(samples, cases, functools.partial(with_part, kind), "a.weft", run)
 
 
 def package_agrees(data: bytes, _found: Any) -> None:
@@ -114,8 +182,11 @@ READERS: dict[str, Reader] = {
     ),
     "torch": Reader(torch_files, 1500),
     "pickles": Reader(pickles, 2000, with_pickle),
+    "programs": Reader(programs, 600, name="a.weft", read=run),
+    "graphs of programs": part("graph.txt", 900),
+    "signatures of programs": part("signature.json", 500),
 }
-assert sum(reader.cases for reader in READERS.values()) == 10_000
+assert sum(reader.cases for reader in READERS.values()) == 12_000
 
 
 def used(value: Any) -> None:

@@ -137,6 +137,8 @@ class _Watch:
             inside = os.path.realpath(path).startswith(self.folder + os.sep)
             if not inside and not path.endswith(".py"):  # lines of code, for messages
                 self.seen.append(f"open {path}")
+        elif event == "compile" and arguments[1] == "<unknown>":
+            pass  # `ast.parse` only parses: sizes in graphs are expressions of Python
         elif _FORBIDDEN.match(event):
             self.seen.append(f"{event} {arguments!r:.80}")
 

@@ -26,6 +26,7 @@ from weft.interop.programs.arguments import Arguments
 from weft.interop.programs.data import program_data, program_of_data
 from weft.interop.zip_records import read_records
 from weft.ir.graph import Graph
+from weft.ir.literal import Literal
 from weft.ir.op import OPS, Trait
 from weft.ir.parse import parse_graph
 from weft.ir.types import DENSE, TensorType
@@ -158,11 +159,11 @@ def _read(members: dict[str, bytes]) -> tuple[Routine, Arguments, dict[str, Tens
     size = sum(map(len, members.values()))
     _check_head(parsed(members.pop(HEAD), size, HEAD))
     constants = {name: x.numpy() for name, x in _loaded(members.pop(CONSTANTS)).items()}
-    for array in constants.values():
+    for digest, array in constants.items():
         array.flags.writeable = False
+        if Literal(array).digest != digest:
+            raise FileError(f"the constant {digest:.40} has other elements than its name says")
     graph = parse_graph(str(members.pop(GRAPH), "utf-8"), constants)
-    if graph.constants().keys() != constants.keys():
-        raise FileError("its constants are others than the graph says")
     graph.verify()
     _check_ops(graph)
     data = parsed(members.pop(SIGNATURE), size, SIGNATURE)
