@@ -405,7 +405,38 @@ def attribute_deleted_outside(x):
     return y
 
 
+def a_tensor_or_none(x):
+    y = None
+    if x.sum() > 0:
+        y = x * 2
+    return x - 1 if y is None else y
+
+
+def a_pair_or_a_tensor(x):
+    total = x.sum()
+    if total > 0:
+        return total * x
+    return x, total
+
+
+def a_text_beside_a_tensor(x):
+    if x.sum() > 0:
+        return x * 2, "big"
+    return -x, "small"
+
+
+def a_name_of_a_row(x):
+    name = "small"
+    if x.sum() > 0:
+        name = "large"
+    return {"small": 1, "large": 2}[name] * x
+
+
 ASKED = [
+    a_tensor_or_none,
+    a_pair_or_a_tensor,
+    a_text_beside_a_tensor,
+    a_name_of_a_row,
     *(key_deleted_outside, element_added_outside, attribute_deleted_outside),
     *(attribute_of_an_object, attribute_that_one_side_adds, attribute_that_one_side_deletes),
     *(copy_of_an_object, object_read_by_the_library, sum_of_an_array, array_as_a_tensor),

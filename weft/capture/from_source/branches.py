@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
-from weft.capture.from_source.held import Maybe
+from weft.capture.from_source.held import Maybe, OneSided
 from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Merge, typed_as
 from weft.capture.from_source.merge_entries import EntryMerge, Give, same_parts
 from weft.capture.from_source.reach import Reach
-from weft.capture.from_source.run import OF_RECORDING, OneSided, Unreachable, own_work, uncatchable
+from weft.capture.from_source.run import OF_RECORDING, Unreachable, own_work, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import decide

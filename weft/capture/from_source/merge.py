@@ -12,7 +12,7 @@ from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
 from weft.base.pytree import tree_unflatten
-from weft.capture.from_source.held import Maybe, Split, flag_of, one_level
+from weft.capture.from_source.held import Maybe, OneSided, Split, flag_of, one_level
 from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import is_plain, same_value
@@ -216,11 +216,12 @@ class Merge:
         return kind
 
     def differ(self, title: str, a: Any, b: Any) -> CaptureError:
+        kind = CaptureError if isinstance(a, Tensor) and isinstance(b, Tensor) else OneSided
         one, two = (
             f"{shown(v)} {self.words[i]}{line_of(v, self.functions[i])}"
             for i, v in enumerate((a, b))
         )
-        return CaptureError(
+        return kind(
             f"{title} is {one}, and {two}; in a graph it must have one type",
             op=self.op,
             hint=_hint(a, b),

@@ -40,10 +40,6 @@ def own_work() -> Iterator[None]:
         ) from error
 
 
-class OneSided(CaptureError):
-    """The two sides of an `if` leave something outside with different structures."""
-
-
 def uncatchable(error: Exception, where: str) -> CaptureError:
     return CaptureError(
         f"a {type(error).__name__} is raised {where}, inside of `try`, which cannot catch it in a "

@@ -268,8 +268,9 @@ class NestedRecorder(GraphRecorder):
         if data.__class__ is SymbolicArray and data.recorder is self:
             if question == "repr":
                 return super().ask(tensor, question)
+            method = "tolist, numpy" if question == "numpy" else question
             raise CaptureError(
-                f"Python asks a tensor ({tensor.type}) for its value ({question}), "
+                f"Python asks a tensor ({tensor.type}) for its value ({method}), "
                 "inside of a loop or branch of the graph, where it has none yet",
                 op=question,
                 hint="use tensor operations there, or ask before; to run a loop of the graph in "
