@@ -18,6 +18,25 @@ def append_then_stack(x):
     return weft.stack(sums)
 
 
+def append_then_join(x):
+    """All functions that join the tensors of a list, inside of a loop and after it."""
+    h, seen, total = x[0], [], 0.0
+    for row in x:
+        h = h * 0.5 + row
+        seen.append(h)
+        halves = []
+        for k in range(3):
+            halves.append(h * k)  # noqa: PERF401 (it is the loop that is tried)
+        total = total + (weft.concat(halves) * weft.arange(6.0)).sum()
+    while h.sum() > 0.1:
+        h = h * 0.5
+        seen.append(h)
+    flat = weft.concat(seen)
+    joined = [weft.stack(seen, axis=1), weft.stack(seen, axis=-1), flat, weft.hstack(seen)]
+    joined += [weft.vstack(seen), weft.concat([*seen, flat]), weft.dstack(seen)]
+    return joined, weft.block_diag(*seen).sum() + total
+
+
 def append_in_while(x):
     """A list whose length the data decides, then its last and its sum."""
     seen = [x]
@@ -183,6 +202,11 @@ PROGRAMS = [
         "a list read in a branch",
         list_read_in_branch,
         [(f64([0.5, 2.0, 3.0]),), (f64([-0.5, 2.0]),), (f64([0.5, 0.2]),)],
+    ),
+    Program(
+        "append then join",
+        append_then_join,
+        [(wild(3, 2),), (wild(4, 2),), (wild(1, 2, low=1.0, high=2.0),)],
     ),
     Program("append in while", append_in_while, [(f64(30.0),), (f64(0.5),)]),
     Program("comprehensions", comprehension, [(wild(3), (1, 2, -1)), (-2 + wild(3), (-1, 1))]),
