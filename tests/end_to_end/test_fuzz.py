@@ -150,6 +150,15 @@ def test_a_choice_by_rounding_is_undecided() -> None:
     assert check(case).state == "undecided"
 
 
+def test_functions_that_are_called_have_branches() -> None:
+    """Which side of a branch has a history is known to nobody before the run."""
+    arguments = (Argument("v", (1,), "float64", grad=False), Argument("q", (1,), "float64"))
+    case = Case(
+        "program", 489, ("v = chosen(v, q * 1)", "return (v,)"), arguments, calls=(489, 1, 2)
+    )
+    assert check(case).state == "same"
+
+
 def _off_by_one(side: Any, key: Any) -> None:
     best, now = side.get(side.best), side.get(side.now)
     better = key > best

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import weft
-from fuzzing.case import Case, load, unload
+from fuzzing.case import FUNCTIONS, Case, load, unload
 from fuzzing.choices import Choices
 from fuzzing.derivative import wrong_derivative
 from fuzzing.outcomes import Backward, Difference, Outcome, difference, reason, run, threads
@@ -273,6 +273,8 @@ def has_branches(case: Case, mode: str) -> bool:
         return True
     if mode == "traced":
         return False
+    if any(f"{name}(" in text for name in FUNCTIONS):  # which have branches or loops of their own
+        return True
     tree = ast.parse("def program():\n" + "\n".join(f"    {line}" for line in text.splitlines()))
     kinds = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert)
     if any(isinstance(node, kinds) for node in ast.walk(tree)):

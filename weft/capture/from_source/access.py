@@ -7,6 +7,7 @@ Python needs its elements, it is converted to a plain list first.
 from __future__ import annotations
 
 import types
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -80,14 +81,17 @@ def index(hooks: Hooks, key: Any) -> Any:
     whole = watch.known(key) if type(key) is tuple else None
     if whole is not None:
         stores.whole(watch, whole)
-    for part in key if type(key) is tuple else (key,):
-        known = watch.known(part)
-        if known is not None and isinstance(part, np.ndarray):
-            if not library.taken(hooks, known, "index"):
-                watch.content(known)
-        elif not isinstance(part, Tensor):
-            hooks.deep(part, "an index", calls=False)
-    return key
+    return (
+        tuple([_place(hooks, part) for part in key]) if type(key) is tuple else _place(hooks, key)
+    )
+
+
+def _place(hooks: Hooks, part: Any) -> Any:
+    if isinstance(part, np.ndarray):
+        return library.array_for_weft(hooks, part)
+    if not isinstance(part, Tensor):
+        hooks.deep(part, "an index", calls=False)
+    return part
 
 
 def in_range(x: Tensor, key: Any) -> Any:
@@ -126,7 +130,7 @@ def container_item(hooks: Hooks, obj: Any, known: Known | None, key: Any) -> Any
 def _missing(hooks: Hooks, obj: Any, key: Any) -> Any:
     """What a dict does for a missing key."""
     cls = type(obj)
-    factory = getattr(obj, "default_factory", None)
+    factory = obj.default_factory if isinstance(obj, defaultdict) else None
     if operators.special(cls, "__missing__") is not None:
         return operators.call_special(hooks, obj, "__missing__", key)
     if factory is None or not hasattr(cls, "__missing__"):

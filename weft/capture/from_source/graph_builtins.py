@@ -33,6 +33,7 @@ from weft.capture.result_numbers import of_tensor
 from weft.capture.watch.builtin_calls import Handler, comparing
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.printing import shows_tensors
+from weft.capture.watch.read_back import caught_file
 from weft.core.number import (
     CLASSES,
     HELD_AS,
@@ -219,7 +220,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def print_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
-    if not hooks.watch.active:
+    if not hooks.watch.active or caught_file(hooks, kwargs.get("file")) is not None:
         return NotImplemented
     tensors: list[Tensor] = []
     build = templated(tuple(_kept(hooks, value) for value in args), tensors)

@@ -78,6 +78,15 @@ class RawSegment:
         self.answer = answer
 
 
+def _holds_no_tensors(leaf: Any) -> bool:
+    """Whether a result that the run made is complete as it is."""
+    if isinstance(leaf, np.ndarray):
+        return bool(leaf.dtype != object)
+    return isinstance(leaf, np.generic) or (
+        type(leaf) in (set, frozenset) and all(map(is_plain, leaf))
+    )
+
+
 class TraceRecorder(HistoryRecorder):
     """Records one run of a function.
 
@@ -362,7 +371,7 @@ class TraceRecorder(HistoryRecorder):
             else:
                 if not is_plain(leaf):
                     self.refuse(f"the result holds a new {type(leaf).__name__}")
-                    self.usable = False
+                    self.usable = self.usable and _holds_no_tensors(leaf)
                 stands.append(Constant(leaf))
         written = self.written.values()
         writes = [write for entry in written for write in self._writes(entry, binding)]
@@ -434,10 +443,6 @@ class TraceRecorder(HistoryRecorder):
             for template in effect.templates or ():
                 template(now)
         return found
-
-    def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
-        """The input for an array from outside that Weft gets: its elements need no guard."""
-        return True
 
     def _outside(self, obj: Any) -> Origin | None:
         """The origin of an object from outside; None for one that the run made."""

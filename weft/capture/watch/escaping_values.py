@@ -133,10 +133,10 @@ def shallow(hooks: Hooks, value: Any) -> Any:
 def operand(hooks: Hooks, value: Any, other: Any) -> Any:
     """An operand of a builtin operator, which may look into containers and arrays."""
     if isinstance(value, np.ndarray):
+        if isinstance(other, Tensor):
+            return library.array_for_weft(hooks, value)
         known = hooks.watch.known(value)
-        if known is not None and not (
-            isinstance(other, Tensor) and library.taken(hooks, known, "operator")
-        ):
+        if known is not None:
             hooks.watch.content(known)
         return value
     return hooks.shallow(value) if isinstance(value, CONTAINERS) else value

@@ -26,6 +26,7 @@ from weft.capture.watch.effects import is_namedtuple
 from weft.capture.watch.follow import PURE_WEFT, RECORDING, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
+from weft.capture.watch.read_back import before_method
 from weft.capture.watch.settled_numbers import settled_all, settled_named
 from weft.capture.watch.unseen_changes import bases_of, contents
 from weft.capture.watch.values import is_plain
@@ -99,6 +100,7 @@ def _call_method(
             f"{known.origin.text}.{name} of a {type(holder).__name__} is called, "
             "which may depend on more than is watched"
         )
+        before_method(hooks, holder)
     return run(hooks, function, args, kwargs, name)
 
 
@@ -256,14 +258,18 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     if marked is not None:
         hooks.watch.refuse(f"a hook is registered on {marked.origin.text}")
         _register_outside(hooks, marked.obj)
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, np.ndarray):
-            known = hooks.watch.known(value)
-            if known is not None and not taken(hooks, known, function):
-                hooks.watch.content(known)
-        elif not isinstance(value, Tensor):
-            hooks.deep(value, function.__qualname__)
+    name = function.__qualname__
+    args = tuple([_argument(hooks, value, name) for value in args])
+    kwargs = {key: _argument(hooks, value, name) for key, value in kwargs.items()}
     return function(*args, **kwargs)
+
+
+def _argument(hooks: Hooks, value: Any, user: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return array_for_weft(hooks, value)
+    if not isinstance(value, Tensor):
+        hooks.deep(value, user)
+    return value
 
 
 def _register_outside(hooks: Hooks, tensor: Tensor) -> None:
@@ -293,10 +299,19 @@ def number_from_outside(hooks: Hooks, holder: Any, key: str) -> Any:
     return watch.tensors.number(origin, holder[key])
 
 
-def taken(hooks: Hooks, known: Known, function: Any) -> bool:
-    """Whether the recorder makes an array from outside an input, so its elements need no guard."""
-    tensors = hooks.watch.tensors
-    return tensors is not None and tensors.takes_array(known.obj, known.origin, function)
+def array_for_weft(hooks: Hooks, array: Any) -> Any:
+    """An array that Weft computes with. One from outside becomes an input of the graph, so that its
+    elements need no guard; unless the run has written to it: then they are what they are now."""
+    watch = hooks.watch
+    known = watch.known(array)
+    if known is None:
+        return array
+    if stores.is_written(known) or watch.unseen.has(array):
+        watch.content(known)
+        return array.copy()
+    if watch.tensors is None:
+        watch.content(known)
+    return array
 
 
 # --- methods of object ---------------------------------------------------------------------------

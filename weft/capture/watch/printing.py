@@ -13,6 +13,7 @@ from weft.base.asked_sizes import numbers_of
 from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import operators, settled_numbers
 from weft.capture.watch.effects import TextParts
+from weft.capture.watch.read_back import caught_file, has_own_handler
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.tensor import Tensor
 
@@ -70,11 +71,17 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     If ops are recorded, a replay also finishes this call; else it runs now.
     """
     name = getattr(function, "__name__", "call")
-    file = kwargs.get("file")
-    if file is not None and hooks.watch.known(file) is None:
-        texts = settled_all(args)  # to a file that the run made: no effect outside
-        hooks.deep_all(texts, {}, name)
-        return function(*texts, **kwargs)
+    if function is print:
+        file = caught_file(hooks, kwargs.get("file"))
+        if file is not None:  # no effect outside
+            texts = numbers_of(settled_all(args))
+            hooks.deep_all(texts, {}, name)
+            return function(*texts, **{**kwargs, "file": file})
+    elif not hooks.flow.depth and is_logging(function, args):
+        handler = has_own_handler(function, args)
+        if handler:
+            hooks.watch.refuse(f"a record is logged by {handler}, which is not watched")
+            return function(*numbers_of(settled_all(args)), **settled_named(kwargs))
     kept = tuple(_shown(hooks, value) for value in args)
     named = {key: settled(value) for key, value in kwargs.items()}
 
@@ -203,6 +210,9 @@ def warn(
     def again(text: Any) -> None:
         warnings.warn_explicit(text, kind, file, line, module, registry, names)
 
+    if hooks.watch.outputs.catches_warnings():
+        hooks.watch.refuse("a warning is given where warnings are caught")
+        return again(settled(message))
     effect = hooks.watch.effect("warnings.warn(…)", again, None, settled_text(message))
     if hooks.watch.active:
         effect.finish(hooks.watch.origin_of)

@@ -65,6 +65,11 @@ def store_of(known: Known) -> Store:
     return known.store
 
 
+def is_written(known: Known) -> bool:
+    """Whether the run has written to a container or an array."""
+    return known.store is not None and known.store.original is not None
+
+
 def held(known: Known) -> Any:
     """The contents of a container before the run wrote to it."""
     store = known.store

@@ -66,6 +66,10 @@ class UnseenChanges:
             watch.undo(lambda: _put(obj, before))
         watch.refuse(reason)
 
+    def has(self, obj: Any) -> bool:
+        """Whether an object was changed."""
+        return id(obj) in self._changed
+
     def keep(self, watch: Watch) -> None:
         """Remember the last contents, before the run is undone."""
         self._last = [(obj, contents(obj)) for obj in self._changed.values()]

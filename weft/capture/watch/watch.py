@@ -30,7 +30,8 @@ from weft.capture.watch.deferred_calls import DeferredCalls
 from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.origin import Origin
-from weft.capture.watch.stores import Store, instance_dict
+from weft.capture.watch.read_back import Outputs
+from weft.capture.watch.stores import Store, instance_dict, is_written
 from weft.capture.watch.unseen_changes import UnseenChanges
 from weft.capture.watch.values import (
     CONTAINERS,
@@ -57,12 +58,9 @@ BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type
 
 
 class TensorWatcher(Protocol):
-    """The recorder of ops, as the watch sees it: it decides about arrays that Weft gets."""
+    """The recorder of ops, as the watch sees it."""
 
     usable: bool  # whether this call can be finished from the recording
-
-    def takes_array(self, array: Any, origin: Origin, function: Any) -> bool:
-        """Whether an outside array becomes an input of the graph, so that no guard is needed."""
 
     def number(self, origin: Origin, value: float) -> Any:
         """The graph input for a number from outside."""
@@ -119,6 +117,7 @@ class Watch:
         self._roots: list[Origin] = []
         self._undo: list[Callable[[], None]] = []
         self.unseen = UnseenChanges()
+        self.outputs = Outputs()
         self._alike: dict[Any, list[Known]] = {}  # objects that other guards cannot tell apart
         self._alike_new: dict[Any, None] = {}
         self._unhooked: list[Origin] = []  # leaves that must stay without hooks
@@ -136,6 +135,7 @@ class Watch:
     def run(self, hooks: Hooks, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call `fn` with the hooks of this run; see `weft.capture.hooks.run_watched`."""
         self.active = True
+        self.outputs = Outputs()
         self._finished = False
         self.note(mode.enabled, self.pin(mode, "").attr("enabled", "grad mode"))
         self.note(mode.autocast, self.pin(mode, "").attr("autocast", "autocast"))
@@ -221,7 +221,8 @@ class Watch:
         if obj is default_generator._state:
             return self.pin(default_generator, "default generator").attr("_state")
         if self.is_outside_object(obj):
-            return self.pin(obj, getattr(obj, "__qualname__", type(obj).__name__))
+            named = isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType))
+            return self.pin(obj, obj.__qualname__ if named else type(obj).__name__)
         return None
 
     def names(self) -> dict[int, Origin]:
@@ -487,7 +488,7 @@ class Watch:
             self.guard("content", known.origin, content_of(array))
 
     def original_array(self, known: Known) -> Any:
-        return known.obj if known.store is None else known.store.original
+        return known.store.original if known.store and is_written(known) else known.obj
 
     # --- writes -------------------------------------------------------------------------------
 
