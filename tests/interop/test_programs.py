@@ -20,7 +20,15 @@ from training.table import Case, of_weft
 
 import weft
 from weft.base.pytree import tree_leaves
-from weft.errors import CaptureError, DTypeError, GradientError, RangeError, ShapeError, WeftError
+from weft.errors import (
+    CaptureError,
+    DTypeError,
+    GradientError,
+    GraphError,
+    RangeError,
+    ShapeError,
+    WeftError,
+)
 
 nn, F = weft.nn, weft.nn.functional
 
@@ -442,6 +450,18 @@ def test_a_tensor_that_is_given_twice() -> None:
     assert x.tolist() == [2.0, 2.0]
     with pytest.raises(RangeError, match="x and y are the same tensor"):
         program(x, x)
+    held = weft.ones(2)
+
+    def keep(x: Any) -> Any:
+        held.add_(x)
+        return x + held
+
+    program = weft.export(keep, weft.spec(2))
+    with pytest.raises(RangeError, match="x and held are the same tensor"):
+        program(program.state["held"])
+    with pytest.raises(CaptureError, match="differs from element to element"):
+        weft.vmap(program)(weft.ones((3, 2)))
+    assert program.state["held"].tolist() == [1.0, 1.0]
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -527,6 +547,8 @@ def test_arguments_that_are_refused() -> None:
     for given in (np.ones(2), nn.Linear(2, 2)):
         with pytest.raises(DTypeError, match="is no argument of a program"):
             weft.export(lambda x: x, given)
+    with pytest.raises(GraphError, match="which has no text"):
+        weft.export(lambda x: {len: x}, weft.spec(2))
     with pytest.raises(CaptureError, match="the size B can only be 5"):
         weft.export(lambda x: x.reshape(5), weft.spec("B"))
 

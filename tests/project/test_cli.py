@@ -301,3 +301,25 @@ def test_clearing_the_cache_asks_on_a_terminal(
 def test_the_citation_names_this_version() -> None:
     lines = (ROOT / "CITATION.cff").read_text().splitlines()
     assert f"version: {weft.__version__}" in lines
+
+
+def test_programs_are_explained_and_viewed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "model.weft")
+    weft.export(weft.nn.Linear(2, 1), weft.spec(("B", 2))).save(path)
+    assert main(["explain", path]) == 0
+    assert "compiled from a program" in capsys.readouterr().out
+    assert main(["explain", path, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["capture_by"] == "program"
+    page = str(tmp_path / "page.html")
+    assert main(["explain", path, "-o", page]) == 0
+    assert main(["view", path, "--no-serve", "-o", page]) == 0
+    capsys.readouterr()
+    Path(path).write_bytes(Path(path).read_bytes()[:200])
+    for command in ("explain", "view"):
+        assert main([command, path]) == 1
+        assert f"weft {command}: model.weft: it is a zip file that is cut off" in (
+            capsys.readouterr().err
+        )
+        assert main([command, str(tmp_path / "none.weft")]) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import Parameter
@@ -179,7 +179,6 @@ class Arguments:
             raise ShapeError(error.message, op=self.function, hint=error.hint) from None
         for fact in routine.facts:
             self._check_fact(fact, sizes)
-        self._check_distinct(inputs, {write.place for write in routine.signature.writes})
         return sizes
 
     def _check_kind(self, name: str, kind: TensorType, x: Tensor) -> None:
@@ -209,6 +208,7 @@ class Arguments:
                     f"state[{place.name!r}] is {said}, where {place.type} is expected",
                     op=self.function,
                 )
+        self._check_distinct(of, routine)
         if not routine.writes_gradients:
             return
         for number, x in zip(routine.tensors, given, strict=True):
@@ -223,14 +223,17 @@ class Arguments:
                     hint=f"set requires_grad to {learns}, or export the function again",
                 )
 
-    def _check_distinct(self, inputs: Sequence[Tensor], written: Set[int]) -> None:
-        """Raise if a tensor is given twice, and the program writes to it."""
-        for i in written:
-            for j, x in enumerate(inputs):
-                if i < len(inputs) and i != j and x is inputs[i]:
+    def _check_distinct(self, of: Mapping[int, Tensor], routine: Routine) -> None:
+        """Raise if one tensor is at two places, and the program writes to it."""
+        places = routine.signature.places
+        for write in routine.signature.writes:
+            target = of.get(write.place)
+            for other, x in of.items():
+                if target is not None and x is target and other != write.place:
+                    one, two = sorted((write.place, other))
                     raise RangeError(
-                        f"{self.names[min(i, j)]} and {self.names[max(i, j)]} are the same tensor, "
-                        "and the program writes to it",
+                        f"{places[one].name} and {places[two].name} are the same tensor, and the "
+                        "program writes to it",
                         op=self.function,
                         hint="give a copy: x.clone()",
                     )

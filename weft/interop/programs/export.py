@@ -8,6 +8,7 @@ from typing import Any
 from weft.base.errors import DTypeError
 from weft.capture.trace.captured import Captured
 from weft.interop.programs.builder import Builder
+from weft.interop.programs.data import program_data
 from weft.interop.programs.examples import Examples
 from weft.interop.programs.program import Program
 from weft.interop.programs.record import recorded_run
@@ -44,6 +45,8 @@ def export(function: Callable[..., Any], /, *specs: Any, **named: Any) -> Progra
     examples = Examples(specs, named)
     run = recorded_run(function, examples.args, examples.kwargs, examples.shapes, examples.sizes)
     try:
-        return Builder(function, examples, run).program()
+        program = Builder(function, examples, run).program()
     finally:
         run.undo()
+    program_data(program.routine, program.arguments, [])  # raises what cannot be written down
+    return program
