@@ -17,7 +17,7 @@ from typing import Any
 import libraries
 import numpy as np
 import pytest
-from library_programs import ROWS, called, cnn, leaves, mlp, native, training
+from library_programs import ROWS, called, cnn, gradient, leaves, mlp, native, training
 
 import weft
 from weft.codegen.jit import build
@@ -68,6 +68,7 @@ def node(folder: Path, script: str) -> str:
 @needs_node
 def test_programs_as_wasm(tmp_path: Path) -> None:
     todo: list[tuple[str, Any, list[Any]]] = list(ROWS)
+    todo.append(("loop backward", gradient, [np.array([1.0, 1.5, 0.5], "f4")]))
     for make in (mlp, cnn, training):
         function, given = make()
         todo.append((make.__name__, function, list(given.values())))
@@ -75,7 +76,7 @@ def test_programs_as_wasm(tmp_path: Path) -> None:
     for number, (name, function, arguments) in enumerate(todo):
         compiled = native(function)
         compiled(*map(weft.tensor, arguments))
-        built = weft.build_library(compiled, tmp_path / f"m{number}.wasm")
+        built = weft.build_library(compiled, tmp_path / f"m{number}.wasm", stack_bytes=1 << 14)
         calls = [arguments, [np.roll(x, 1, axis=None) for x in arguments]]
         if name == "training":
             calls = [arguments] * 5

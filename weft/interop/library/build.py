@@ -20,6 +20,7 @@ from weft.interop.library.layout import Layout, layout_of, state_data
 from weft.interop.library.module import LibraryModule, room_of
 from weft.interop.library.no_libm import add_fma, add_math
 from weft.interop.library.program import LibraryProgram, c_name, program_of
+from weft.interop.library.state import add_state
 from weft.interop.library.system import add_processor, add_system
 from weft.interop.library.targets import LibraryTarget, Variant, library_target
 from weft.interop.programs.program import Program
@@ -127,6 +128,7 @@ class _Build:
         )
         self._add_data(inside)
         functions = add_functions(self.library, first[0])
+        add_state(functions)
         if target.files:
             add_system(functions)
         if len(target.variants) > 1:

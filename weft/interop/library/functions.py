@@ -108,6 +108,9 @@ class Functions:
         """A size_t as an index."""
         return f.index(name if self.library.target.bits == 64 else f(f"zext i32 {name} to i64"))
 
+    def narrow(self, f: Function, size: str) -> str:
+        return size if self.library.target.bits == 64 else f(f"trunc i64 {size} to i32")
+
     def null(self, f: Function, pointer: str | Ptr) -> str:
         return f(f"icmp eq ptr {pointer}, null")
 
@@ -260,89 +263,6 @@ class Functions:
         index = f.index(f("zext i32 %status to i64"))
         f.do(f"ret ptr {(f.ptr(table, 'ptr') + index).load()}")
 
-    # --- state by name ----------------------------------------------------------------------------
-
-    def state_by_name(self) -> None:
-        slots, layout = self.library.program.state, self.layout
-        names = [string(self.module, slot.name) for slot in slots]
-        lengths = [len(slot.name.encode()) + 1 for slot in slots]
-        tables = self.pointers(names), self.numbers(lengths)
-        self._find(*tables, len(slots))
-        f = self.function("state_name", [(self.size_type, "number")], "ptr")
-        number = self.wide(f, "%number")
-        with f.when(f(f"icmp uge i64 {number}, {len(slots)}")):
-            f.do("ret ptr null")
-            f.block(f.fresh("never"))
-        f.do(f"ret ptr {(f.ptr(tables[0], 'ptr') + number).load()}")
-        sizes, starts = self.numbers(layout.sizes), self.numbers(layout.offsets)
-        f = self.function("state_bytes", [("ptr", "name")], self.size_type)
-        number = f.index(f(f"call i64 @{self.own('find')}(ptr %name)"))
-        with f.when(f(f"icmp slt i64 {number}, 0")):
-            f.do(f"ret {self.size_type} 0")
-            f.block(f.fresh("never"))
-        size = (f.ptr(sizes, "i64") + number).load()
-        f.do(f"ret {self.size_type} {self.narrow(f, size)}")
-        for word, writes in (("get_state", False), ("set_state", True)):
-            params = [("ptr", "self"), ("ptr", "name"), ("ptr", "data"), (self.size_type, "bytes")]
-            f = self.function(word, params)
-            self.instance(f)
-            self.checked(f, "%name")
-            self.checked(f, "%data")
-            number = f.index(f(f"call i64 @{self.own('find')}(ptr %name)"))
-            fails(f, f(f"icmp slt i64 {number}, 0"), LibraryStatus.NAME)
-            known = (f.ptr(sizes, "i64") + number).load_index()
-            given = self.wide(f, "%bytes")
-            fails(f, f(f"icmp ne i64 {known}, {given}"), LibraryStatus.SIZE)
-            self.take(f)
-            place = self.state(f, (f.ptr(starts, "i64") + number).load_index())
-            to, source = (place, f.ptr("%data")) if writes else (f.ptr("%data"), place)
-            copy(f, to, source, known)
-            self.done(f)
-
-    def narrow(self, f: Function, size: str) -> str:
-        return size if self.library.target.bits == 64 else f(f"trunc i64 {size} to i32")
-
-    def _find(self, names: str, lengths: str, count: int) -> None:
-        """`i64 find(ptr name)`: the number of a state, -1 if there is none."""
-        f = self.module.function(self.own("find"), "i64", [("ptr", "name")], "nounwind noinline")
-        with f.when(self.null(f, "%name")):
-            f.do("ret i64 -1")
-            f.block(f.fresh("never"))
-        with f.loop(0, count) as i:
-            name = (f.ptr(names, "ptr") + i).load()
-            length = (f.ptr(lengths, "i64") + i).load()
-            # A shorter name differs before it ends, so that nothing behind it is read.
-            same = f(f"call i1 @{self.own('same')}(ptr %name, ptr {name}, i64 {length})")
-            with f.when(same):
-                f.do(f"ret i64 {i}")
-                f.block(f.fresh("never"))
-        f.do("ret i64 -1")
-
-    def state_in_memory(self) -> None:
-        """`write_state` and `read_state`: what a file of state holds, in memory of the caller."""
-        header, size = f"@{self.own('header')}", len(self.layout.header)
-        for word, reads in (("write_state", False), ("read_state", True)):
-            params = [("ptr", "self"), ("ptr", "data"), (self.size_type, "bytes")]
-            f = self.function(word, params)
-            self.instance(f)
-            self.checked(f, "%data")
-            given = self.wide(f, "%bytes")
-            wrong = LibraryStatus.FORMAT if reads else LibraryStatus.SIZE
-            fails(f, f(f"icmp ne i64 {given}, {self.layout.file_bytes}"), wrong)
-            if reads:
-                same = f(f"call i1 @{self.own('same')}(ptr %data, ptr {header}, i64 {size})")
-                fails(f, f(f"xor i1 {same}, true"), LibraryStatus.FORMAT)
-            self.take(f)
-            data = f.ptr("%data").bytes(size)
-            if not reads:
-                copy(f, "%data", header, size)
-            copy(
-                f,
-                *((self.state(f), data) if reads else (data, self.state(f))),
-                self.layout.state_bytes,
-            )
-            self.done(f)
-
     # --- the program ------------------------------------------------------------------------------
 
     def call(self) -> None:
@@ -405,7 +325,5 @@ def add_functions(library: Library, module: LibraryModule) -> Functions:
         made.init()
     made.code()
     made.error_text()
-    made.state_by_name()
-    made.state_in_memory()
     made.call()
     return made

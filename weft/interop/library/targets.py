@@ -103,6 +103,12 @@ def library_target(name: str | None, suffix: str) -> LibraryTarget:
             f"there is no target {name!r}", op="build_library", hint=f"native, {', '.join(TARGETS)}"
         )
     found = _host() if name == "native" else TARGETS[name]
+    if len(found.variants) > 1 and not host().is_x86:
+        raise RangeError(
+            f"code for {name} that chooses its version can only be made on such a machine",
+            op="build_library",
+            hint=", ".join(other for other in TARGETS if other.startswith("x86_64-v")),
+        )
     if suffix not in found.suffixes:
         raise RangeError(
             f"a library for {name} cannot be a {suffix or 'file without a suffix'}",
