@@ -164,3 +164,35 @@ def test_results_beside_one_that_was_freed_keep_their_histories(program: Any, ca
         return found
 
     assert run(capture(program)) == pytest.approx(run(program))
+
+
+def test_a_loss_of_a_loop_that_trains_is_given_out() -> None:
+    """Nobody asks for its gradient, which eagerly was freed; that of another result is there."""
+
+    def run(wrap: Any) -> list[Any]:
+        w = weft.tensor([1.0, 2.0], requires_grad=True)
+        optimizer = weft.optim.SGD([w], lr=0.1)
+
+        def train(x: Any) -> Any:
+            loss, n = weft.tensor(10.0), 0
+            while loss > 0.5 and n < 30:
+                optimizer.zero_grad()
+                loss = (w * x).square().mean()
+                loss.backward()
+                optimizer.step()
+                n += 1
+            return loss, (w * x).sum()
+
+        f = wrap(train)
+        found: list[Any] = []
+        for k in range(3):
+            loss, other = f(weft.tensor([1.0, 1.5 + k]))
+            with pytest.raises(weft.errors.GradientError, match=r"went through|is written to"):
+                loss.backward()
+            w.grad = None
+            other.backward()
+            found += [loss.item(), other.item(), *w.grad.tolist(), *w.tolist()]
+        return found
+
+    expected = run(lambda f: f)
+    assert run(weft.compile) == pytest.approx(expected, rel=1e-5)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from weft.autodiff.node import FREED, Node, as_array, count, data_of, freed, part_of
 from weft.autodiff.transforms.levels import LevelArray
+from weft.base.errors import GradientError
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, wrap
@@ -35,6 +36,9 @@ class CallNode(Node):
 
     __slots__ = ("backward", "conflicts", "differentiable", "label", "release", "spent", "types")
 
+    #: What is wrong with a history that never was one to go through.
+    why: ClassVar[GradientError | None] = None
+
     backward: Backward
     differentiable: Backward
     label: str
@@ -57,6 +61,9 @@ class CallNode(Node):
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:
         if self.backward is FREED:
+            why = self.why
+            if why is not None:
+                raise type(why)(why.message, op=why.op, hint=why.hint)
             raise freed(self.name())
         given = g if isinstance(g, tuple) else (g,)
         is_last = self._goes_back(given, keep) and not keep
@@ -109,16 +116,17 @@ class FreedNode(CallNode):
 
 @functools.lru_cache(maxsize=1024)
 def freed_node(
-    label: str, kinds: tuple[TensorType, ...]
+    label: str, kinds: tuple[TensorType, ...], why: GradientError | None = None
 ) -> Callable[[Sequence[Tensor], Sequence[Tensor]], None]:
     """A function `give(sources, results)` that gives results of these types the history of such a
-    call, through which no gradient can pass."""
+    call, through which no gradient can pass; `why`: the error, if it is another one."""
     # Each call makes a node, so what all calls share belongs to the class.
     common = {
         "backward": staticmethod(FREED),
         "differentiable": staticmethod(FREED),
         "release": staticmethod(FREED),
         "label": label,
+        "why": why,
         "types": kinds,
         "shape": kinds[0].shape if len(kinds) == 1 else (),
     }

@@ -34,7 +34,7 @@ def has_fast_path(segment: Segment) -> bool:
     ending = segment.ending
     if ending is None or ending.signature.new_leaves or ending.learns:
         return False
-    if ending.backward is not None and not ending.backward.all_freed:
+    if ending.backward is not None and not ending.backward.only_freed:
         return False
     signature = ending.signature
     if any(write.history or isinstance(write.grad, Given) for write in signature.writes):

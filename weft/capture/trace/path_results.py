@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from weft.autodiff.call import freed_node, link
-from weft.autodiff.node import tensor_of
+from weft.autodiff.node import FreedError, tensor_of
 from weft.base.pytree import tree_unflatten
 from weft.capture.trace.new_leaves import make_leaves
 from weft.capture.trace.segments import Ending, Segment
@@ -126,9 +126,12 @@ def _link(
     inner = backward.sources[: len(backward.sources) - len(own)]
     sources = [numbers[value] for value in inner] + own
     tracked = [made[i] for i in signature.tracked]
-    gone = [x for i, x in enumerate(tracked) if i in backward.freed]
+    gone = [tracked[i] for i, error in backward.freed.items() if isinstance(error, FreedError)]
     if gone:
         freed_node(name.capitalize(), tuple([x.type for x in gone]))(sources, gone)
+    for i, error in backward.freed.items():
+        if not isinstance(error, FreedError):
+            freed_node(name.capitalize(), (tracked[i].type,), error)(sources, [tracked[i]])
     if backward.all_freed:
         return
     results = [x for i, x in enumerate(tracked) if i not in backward.freed]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.autodiff.node import FreedError
-from weft.base.errors import CaptureError
+from weft.base.errors import CaptureError, CaptureGradientError, GradientError
 from weft.ir.graph import Node
 
 
@@ -17,13 +17,22 @@ class NoNumbers(CaptureError):
         super().__init__("the gradient of a result has no numbers in a recording")
 
 
-def is_freed(root: Any, differentiate: Callable[[Sequence[Any]], Any]) -> bool:
-    """Whether a backward inside of the function has freed the history of a result."""
-    try:
-        differentiate([root])
-    except FreedError:
-        return True
-    return False
+#: Why a backward cannot go through the history of a result.
+BARRED = (FreedError, CaptureGradientError)
+
+
+def barred(
+    roots: Sequence[Any], differentiate: Callable[[Sequence[Any]], Any]
+) -> dict[int, GradientError]:
+    """The results whose histories no backward can go through, with its error: one inside of the
+    function has freed it, or a graph does not hold what it needs."""
+    found: dict[int, GradientError] = {}
+    for number, root in enumerate(roots):
+        try:
+            differentiate([root])
+        except BARRED as error:
+            found[number] = error
+    return found
 
 
 def needed(earlier: Sequence[Node], nodes: Sequence[Node], wanted: Sequence[Any]) -> list[Node]:

@@ -15,13 +15,13 @@ import numpy as np
 
 from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts
-from weft.autodiff.node import FreedError, with_shape
+from weft.autodiff.node import with_shape
 from weft.autodiff.transforms.levels import check_open
 from weft.base.device import Device
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dims_in
 from weft.base.dtypes import DType
-from weft.base.errors import WeftError
+from weft.base.errors import GradientError, WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.from_source.held import Maybe, undefined, use_all
@@ -35,7 +35,7 @@ from weft.capture.trace.new_leaves import (
     sets_requires_grad,
     unread_leaves,
 )
-from weft.capture.trace.recorded_backward import NoNumbers, is_freed, needed
+from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, needed
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
@@ -510,16 +510,14 @@ class TraceRecorder(HistoryRecorder):
                 roots, keep=True, create=True, targets=targets, cut=True, doubts=doubts
             )
 
-        freed: frozenset[int] = frozenset()
+        freed: dict[int, GradientError] = {}
         attempts = forward
         try:
             with self.watch.reopened() as effects:
                 try:
                     caught = differentiate(roots)
-                except FreedError:
-                    freed = frozenset(
-                        i for i, root in enumerate(roots) if is_freed(root, differentiate)
-                    )
+                except BARRED:
+                    freed = barred(roots, differentiate)
                     attempts = len(self.graph.nodes)
                     left = [i for i in range(len(roots)) if i not in freed]
                     results = [results[i] for i in left]

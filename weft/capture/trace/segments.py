@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from weft.autodiff.node import FreedError
 from weft.autodiff.split import BackwardSplit
 from weft.base.dtypes import dtype_of_numpy
+from weft.base.errors import GradientError
 from weft.base.source import SourceLocation
 from weft.capture.trace.size_inputs import Tellers, with_tellers
 from weft.capture.trace.sizes import SizePlan
@@ -118,8 +120,8 @@ class PathBackward:
     """The backward part of a path.
 
     sources     the inputs that want gradients
-    freed       the results, by their number among the tracked ones, whose histories were freed: the
-                function called backward itself
+    freed       the results, by their number among the tracked ones, whose histories no backward can
+                go through, with its error: the function has called backward itself
     cotangents  one value per tracked result, without those
     gradients   one value per source, or None if it gets no gradient
     there       one condition per source, under which it gets a gradient; None: always
@@ -131,7 +133,7 @@ class PathBackward:
     cotangents: list[Value]
     gradients: list[Value | None]
     there: list[Value | None]
-    freed: frozenset[int] = frozenset()
+    freed: dict[int, GradientError] = field(default_factory=dict)
     conflicts: Conflicts = ()
     split: BackwardSplit | None = None  # what is saved for it, and what is recomputed
     #: By absent cotangents: the executable, and the numbers of its outputs.
@@ -141,6 +143,11 @@ class PathBackward:
     def all_freed(self) -> bool:
         """Whether no result has a history that a backward can go through."""
         return not self.cotangents
+
+    @property
+    def only_freed(self) -> bool:
+        """Whether a backward inside has freed all of them."""
+        return self.all_freed and all(isinstance(e, FreedError) for e in self.freed.values())
 
 
 def _closed(_args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
