@@ -28,7 +28,7 @@ from fuzzing.pool import PATIENCE, Worker, result
 from fuzzing.reduce import reduced
 from fuzzing.report import TEST_HEAD, Tally, as_test, signature
 
-WRITERS = {"graph": graphs.write, "program": programs.write}
+WRITERS = {"graph": graphs.write, "program": programs.write, "sized": programs.write_sized}
 #: How much of the time may go into reducing what was found.
 REDUCING = 0.4
 
@@ -80,6 +80,7 @@ class Run:
     def hand_out(self, worker: Worker, number: int) -> None:
         """Hand a seed to a worker, and reduce what was found so far."""
         kind = "program" if number % 6 < self.options.programs else "graph"
+        kind = "sized" if self.options.sizes else kind
         seed = self.options.seed + number
         found = result(worker.ask({"kind": kind, "seed": seed}))
         if found.kind == "hang":  # perhaps the machine was busy
@@ -205,6 +206,9 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
         "--programs", type=int, default=1, metavar="N", help="N of 6 cases are programs (default 1)"
     )
     parser.add_argument(
+        "--sizes", action="store_true", help="only programs that are called with several sizes"
+    )
+    parser.add_argument(
         "--refusals", action="store_true", help="reduce and print what is refused, too"
     )
     parser.add_argument("--save", help="a folder for what is found")
@@ -212,6 +216,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--reduce-seconds", type=float, default=20.0, help="for one case")
     parser.add_argument("--graph", type=int, metavar="SEED", help="run this graph, and show it")
     parser.add_argument("--program", type=int, metavar="SEED", help="run this program, and show it")
+    parser.add_argument("--sized", type=int, metavar="SEED", help="one of `--sizes`, shown")
     options = parser.parse_args(words)
     if options.minutes is None:
         options.minutes = math.inf if options.cases else 2.0
@@ -223,7 +228,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> int:
     options = parsed(words)
-    for kind in ("graph", "program"):
+    for kind in WRITERS:
         if getattr(options, kind) is not None:
             return show_one(WRITERS[kind](getattr(options, kind)), options)
     print(f"seed {options.seed}, {options.jobs} processes", flush=True)

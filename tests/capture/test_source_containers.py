@@ -727,3 +727,41 @@ def test_the_truth_of_a_list_that_a_loop_filled(function: Callable[..., Any], ba
                 captured(x)
             continue
         np.testing.assert_allclose(captured(x).numpy(), want)
+
+
+def _doubled(x):
+    out = []
+    while x.sum() < 50:
+        x = x * 2
+        out.append(x)
+    return out
+
+
+def joined(x):
+    out = _doubled(x)
+    return weft.concat(out), weft.stack(out, axis=-1), weft.stack(out, dim=1)
+
+
+def joined_as_rows(x):
+    return weft.vstack(_doubled(x))
+
+
+def joined_columns(x):
+    out = []
+    for part in x:
+        out.append(weft.stack([part, part * 2]))  # noqa: PERF401
+    return weft.concat(out, axis=0)
+
+
+@pytest.mark.parametrize("function", [joined, joined_as_rows, joined_columns])
+def test_functions_of_weft_take_a_list_that_a_loop_filled(function: Callable[..., Any]) -> None:
+    captured = weft.compile(function, backend="interpret")
+    for numbers in ([1.5, 0.7, 2.0], [10.0, 9.0, 8.0], [0.5, 0.25, 0.3]):
+        x, y = f64(numbers), f64(numbers)
+        x.requires_grad = y.requires_grad = True
+        got, want = (weft.tree_leaves(f(z)) for f, z in ((captured, x), (function, y)))
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy())
+        sum((part**2).sum() for part in got).backward()
+        sum((part**2).sum() for part in want).backward()
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy())

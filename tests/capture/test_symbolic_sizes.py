@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,41 @@ def drawn(x: Any) -> Any:
     return x * weft.rand(x.shape[0]) + weft.randn_like(x)
 
 
+def listed(x: Any) -> Any:
+    h, found = x.sum() * 0, []
+    for i in range(x.shape[0]):
+        h = weft.tanh(h + x[i])
+        found.append(weft.stack([h, h * i]))
+    return weft.stack(found, axis=1), weft.concat(found, axis=-1), found[0], found[-1], len(found)
+
+
+def repeated(x: Any) -> Any:
+    return (weft.broadcast_to(x[:1], x.shape) * x).sum() + x[-1:] * x
+
+
+def cut(x: Any) -> Any:
+    rest = x.split([x.shape[0] // 2, x.shape[0] - x.shape[0] // 2])
+    return [
+        part.sum() for part in (*x.chunk(2), *x.tensor_split(3), *x.tensor_split([2, -1]), *rest)
+    ]
+
+
+def rounded(x: Any) -> Any:
+    n = x.shape[0]
+    wholes = int(n / 2), math.ceil(n / 4), math.floor(1.5 * n), n >> 1, n << 2, n & 3, divmod(n, 3)
+    return wholes, math.sqrt(n), math.log2(n + 1), int(np.prod(x.shape)), x[: int(n / 2)].sum()
+
+
+def sliced(x: Any) -> Any:
+    n = x.shape[0]
+    return x[slice(0, max(n - 1, 0))], x[(slice(None, n // 2),)]
+
+
+def filled(x: Any) -> Any:
+    n = -(-x.shape[0] // 4)
+    return weft.nn.functional.pad(x, (0, 4 * n - x.shape[0])).reshape(n, 4).sum(axis=1)
+
+
 def made(x: Any) -> Any:
     return weft.zeros(x.shape[0]), weft.full(x.shape, 2.0), weft.ones(2)
 
@@ -185,6 +221,12 @@ ASKED: list[tuple[Any, int]] = [  # with how many recordings these sizes take
     (joined, 3),
     (reduced, 3),
     (drawn, 2),
+    (listed, 4),
+    (repeated, 3),
+    (cut, 4),
+    (rounded, 2),
+    (sliced, 4),
+    (filled, 3),
     (made, 2),
     (with_numpy, 10),
     (kinds, 10),

@@ -49,6 +49,14 @@ FUNCTIONS = {
 
 #: What the numbers of a float argument are like.
 VALUES = ("normal", "small integers", "special", "positive")
+#: What becomes of the sizes of a growing case, call by call; equal ones stay equal.
+STEPS: tuple[Callable[[int], int], ...] = (
+    lambda size: size,
+    lambda size: size + 1,
+    lambda size: 0,
+    lambda size: 1,
+    lambda size: size + 4,
+)
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 65504.0, 1e-7]
 
 
@@ -77,11 +85,11 @@ class Argument:
     def is_float(self) -> bool:
         return self.shape is not None and "float" in self.dtype
 
-    def make(self, rng: np.random.Generator, count: int = 0, more: int = 0) -> Any:
-        """The value; with `count`, that many along a new first axis; all others `more` larger."""
+    def make(self, rng: np.random.Generator, count: int = 0, step: int = 0) -> Any:
+        """The value; with `count`, that many along a new first axis; other sizes by `STEPS`."""
         if self.shape is None:
             return self.fixed if self.fixed is not None else int(rng.integers(0, self.below))
-        shape = tuple(size + more for size in self.shape)
+        shape = tuple(map(STEPS[step % len(STEPS)], self.shape))
         shape = (count, *shape) if count else shape
         whole = (*shape[:-1], 2 * shape[-1]) if self.strided and shape else shape
         array: Any
@@ -112,12 +120,13 @@ class Argument:
 class Case:
     """A function and how it is run.
 
-    kind        "graph": straight-line code, eager against native; "program": all modes
+    kind        "graph": straight-line code, eager against native; "program": all modes; "sized":
+                a program in other sizes
     body        the lines of `program`, the last of which returns a tuple
     transform   what is done with the function, a key of `TRANSFORMS`
     calls       seeds of the arguments of its calls
     second      whether gradients of gradients are compared, too
-    growing     whether tensors are larger in each call than in the one before
+    growing     whether tensors have other sizes in each call, see `STEPS`
     """
 
     kind: str
@@ -148,8 +157,8 @@ class Case:
         """The arguments of a call."""
         rng = np.random.default_rng([call, 7])
         count = TRANSFORMS[self.transform].mapped
-        more = self.calls.index(call) if self.growing and call in self.calls else 0
-        return [argument.make(rng, count, more) for argument in self.arguments]
+        step = self.calls.index(call) if self.growing and call in self.calls else 0
+        return [argument.make(rng, count, step) for argument in self.arguments]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fuzzing.case import Argument, Case
+from fuzzing.case import STEPS, Argument, Case
 from fuzzing.expressions import Expressions
 
 HEAD = ["a = x * 1.0", "b = v.sum()", "w = v * 0.5", "p = q * 0.5", "m = n", "ok = x > 0.3"]
@@ -37,15 +37,16 @@ LISTS = [
 class ProgramWriter(Expressions):
     """Writes statements, each a list of lines."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, sized: bool = False) -> None:
         super().__init__(seed)
         self.seed = seed
+        self.sized = sized
         self.names = 0
         self.extra = ""  # a name that only some paths define
         self.transform = self.pick(PROGRAM_TRANSFORMS)
         plain = self.transform == "none"
         self.deepest = self.pick([2, 2, 2, 3])  # bodies in bodies are recorded several times
-        self.growing = self.chance(0.12)
+        self.growing = self.chance(0.12) or sized
         self.rare = plain and self.chance(0.12)  # may raise
         twice = any(word in self.transform for word in ("hess", "jacrev", "minimum"))
         self.lists = self.chance(0.5 if twice else 0.15)
@@ -79,12 +80,12 @@ class ProgramWriter(Expressions):
         )
         first = self.seed % 1000
         case = Case(
-            "program",
+            "sized" if self.sized else "program",
             self.seed,
             (*lines, self.tail),
             arguments,
             transform=self.transform,
-            calls=(first, first + 1, first + 2),
+            calls=tuple(range(first, first + (len(STEPS) if self.sized else 3))),
             threads=2 if self.chance(0.2) else 1,
             growing=self.growing,
             second=self.transform == "none" and self.chance(0.15),
@@ -237,3 +238,8 @@ class ProgramWriter(Expressions):
 def write(seed: int) -> Case:
     """The program of a seed."""
     return ProgramWriter(seed).write()
+
+
+def write_sized(seed: int) -> Case:
+    """The program of a seed that is called with several sizes, 0 and 1 among them."""
+    return ProgramWriter(seed, sized=True).write()

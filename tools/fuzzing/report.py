@@ -85,8 +85,9 @@ class Tally:
     def progress(self, seconds: float) -> str:
         total = sum(self.ran.values())
         refused = sum(self.refusals.values())
+        programs = self.ran["program"] + self.ran["sized"]
         return (
-            f"{seconds:6.0f} s  {self.ran['graph']} graphs, {self.ran['program']} programs "
+            f"{seconds:6.0f} s  {self.ran['graph']} graphs, {programs} programs "
             f"({total / max(seconds, 1e-9):.1f}/s), {sum(self.found.values())} found, "
             f"{refused} refused"
         )
@@ -96,7 +97,7 @@ class Tally:
         lines = []
         for name, counted in (("refused", self.refusals), ("found", self.found)):
             lines += [f"  {name} {n:5d}  {why}" for why, n in counted.most_common(20)]
-        for kind in ("graph", "program"):
+        for kind in ("graph", "program", "sized"):
             if self.ran[kind]:
                 shares = [
                     f"{self.states[kind, state]} {state} ({self.share(kind, state):.2f} %)"

@@ -18,7 +18,7 @@ from fuzzing import graphs, programs
 from fuzzing.case import HEAD, Case
 from fuzzing.check import check
 
-WRITERS = {"graph": graphs.write, "program": programs.write}
+WRITERS = {"graph": graphs.write, "program": programs.write, "sized": programs.write_sized}
 
 
 def case_of(job: dict[str, Any]) -> Case:

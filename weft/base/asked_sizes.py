@@ -146,7 +146,7 @@ class AskedSizes:
         self.unsolved.append(fact)
         for atom in _atoms(gap):
             over, by = atom.args
-            name = _lone_name(over)
+            name = over.names[0] if isinstance(over, Dim) and len(over.names) == 1 else ""
             if atom.kind == "max":
                 self.compare(over, 0, ">=")
             elif name and not isinstance(by, Dim) and by > 1 and name not in self.parts:

@@ -124,6 +124,7 @@ BUILTINS: dict[Any, Builtin] = {
     },
     # functions of NumPy that Weft has, too
     **{function: Builtin(graph=graph.numpy_function(function)) for function in COUNTERPARTS},
+    np.prod: Builtin(graph=graph.numpy_product),
     # Weft's own
     number_in: Builtin(library.number_from_outside),
     as_number: Builtin(graph=result_numbers.number_of, always=True),

@@ -15,7 +15,8 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from weft.base.dim_algebra import Dim
+from weft.base.dim_algebra import Dim, bounds
+from weft.base.dims import ceil_div
 from weft.base.shapes import size_of
 from weft.capture.watch.settled_numbers import settled
 from weft.core.number import (
@@ -158,6 +159,8 @@ def math_function(function: Any) -> Callable[..., Any]:
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         x = args[0] if len(args) == 1 and not kwargs else None
+        if x.__class__ is Dim and hooks.watch.active and hooks.records() and not may_catch(hooks):
+            x = size_number(x)
         if x.__class__ is not Number or x.kind == "complex" or graph_recorder() is None:
             return NotImplemented
         if may_catch(hooks):
@@ -173,8 +176,26 @@ def math_function(function: Any) -> Callable[..., Any]:
     return handle
 
 
+def rounded(function: Callable[[Any], int]) -> Callable[..., Any]:
+    """math.floor, ceil or trunc of a size divided by a number: a size."""
+
+    def handle(hooks: Hooks, x: Any) -> Any:
+        if x.__class__ is Dim:
+            return x
+        found = getattr(x, "ratio", None) if x.__class__ is Number else None
+        low = None if found is None else bounds(found[0])[0]
+        if found is None or low is None or low < 0:
+            return NotImplemented
+        above, below = found
+        return ceil_div(above, below) if function is math.ceil else above // below
+
+    return handle
+
+
 def div_mod(hooks: Hooks, a: Any, b: Any) -> Any:
     """divmod(a, b)"""
+    if Dim in (a.__class__, b.__class__) and {a.__class__, b.__class__} <= {Dim, int}:
+        return a // b, a % b
     if not (is_unknown(a) or is_unknown(b)) or kind_of(a) is None or kind_of(b) is None:
         return NotImplemented
     return hooks.binary("//", a, b), hooks.binary("%", a, b)
@@ -183,4 +204,5 @@ def div_mod(hooks: Hooks, a: Any, b: Any) -> Any:
 MATH: dict[Any, Any] = {
     divmod: div_mod,
     **{function: math_function(function) for function in (*_TESTS, *_FUNCTIONS)},
+    **{function: rounded(function) for function in (math.floor, math.ceil, math.trunc)},
 }

@@ -62,14 +62,16 @@ class Number(Tensor):
     bound    an integer is not larger than this, as far as that is known; None: it may be anything
     counts   a loop carries it that began with a number far from int64's limits
     outside  the number of which Python knows the value in each call; None: only the graph does
+    ratio    of a size divided by a whole number, n / 2: both; it may not be set
     """
 
-    __slots__ = ("bound", "counts", "held", "outside")
+    __slots__ = ("bound", "counts", "held", "outside", "ratio")
 
     bound: int | None
     counts: bool
     held: Any
     outside: Outside | None
+    ratio: tuple[int, int]
 
     @property
     def kind(self) -> Kind:

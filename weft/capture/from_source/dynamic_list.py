@@ -7,8 +7,10 @@ the length is asked for and becomes a guard.
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.from_source.held import Undecided
@@ -20,7 +22,7 @@ from weft.core.tensor import Tensor
 from weft.ir.types import StackType, TensorType, Type
 from weft.ops.lists import LIST_ALL, LIST_ITEM, LIST_ROWS
 from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
-from weft.record.control.nested import NestedRecorder, graph_recorder
+from weft.record.control.nested import NestedRecorder, graph_recorder, size_number
 
 if TYPE_CHECKING:
     from weft.capture.from_source.may_alias import Aliases
@@ -96,16 +98,20 @@ class DynamicList(Undecided):
         self.counted = True
         return self.count
 
+    def _counted(self) -> Any:
+        count = self.length()
+        return size_number(count) if count.__class__ is Dim else count
+
     @enable_grad()
     def item(self, index: Any) -> Any:
         if isinstance(index, int) and index < 0:
             place: Any = -index - 1
         elif isinstance(index, int):
-            place = self.length() - 1 - index
+            place = self._counted() - 1 - index
         else:
             at = index if isinstance(index, Number) else number(index)
             negative = as_held(at < 0, HELD_AS["int"])
-            last = as_held(self.length() - 1 - at, HELD_AS["int"])
+            last = as_held(self._counted() - 1 - at, HELD_AS["int"])
             place = number(negative * as_held(-at - 1, HELD_AS["int"]) + (1 - negative) * last)
         held = as_held(place, HELD_AS["int"])
         return self._element([bind(LIST_ITEM, stack, held) for stack in self.stacks])
@@ -113,7 +119,7 @@ class DynamicList(Undecided):
     def tensors(self) -> list[Tensor]:
         """All elements along a new first axis, leaf by leaf."""
         count = self.length()
-        if isinstance(count, int):
+        if isinstance(count, (int, Dim)):
             return self.columns(count)
         held = as_held(count, HELD_AS["int"])
         return [bind(LIST_ALL, stack, held) for stack in self.stacks]
@@ -121,8 +127,8 @@ class DynamicList(Undecided):
     def asked_length(self) -> int:
         """The length as a Python int; the answer becomes a guard."""
         count = self.length()
-        if isinstance(count, int):
-            return count
+        if isinstance(count, (int, Dim)):
+            return operator.index(count)
         if isinstance(graph_recorder(), NestedRecorder):
             raise CaptureError(
                 "Python needs a list whose length depends on tensors, inside of a loop or "

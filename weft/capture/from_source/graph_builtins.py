@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import builtins
 import functools
+import math
 from collections.abc import Callable
 from types import CellType, GeneratorType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.dim_algebra import Dim
@@ -29,7 +32,7 @@ from weft.capture.from_source.iteration import (
 )
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import effect, py_call, templated
-from weft.capture.result_numbers import of_tensor
+from weft.capture.result_numbers import of_tensor, rounded
 from weft.capture.watch.builtin_calls import Handler, comparing
 from weft.capture.watch.effects import TextParts
 from weft.capture.watch.printing import shows_tensors
@@ -120,8 +123,9 @@ def _once(hooks: Hooks, rows: LoopRows) -> IteratorRows:
 
 def int_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
     value = args[0] if len(args) == 1 and not kwargs else None
-    if isinstance(value, Dim):
-        return value
+    whole = rounded(math.trunc)(hooks, value)
+    if whole is not NotImplemented:
+        return whole
     value = of_tensor(hooks, value)
     if not isinstance(value, Number):
         return NotImplemented
@@ -352,6 +356,14 @@ def while_loop(hooks: Hooks, cond_fn: Any, body_fn: Any, init: Any) -> Any:
     state = [("the carry", carry, None)]
     repeat.while_(hooks, test, standing_for(body, body_fn), state, ("the carry",), ("the carry",))
     return carry.cell_contents
+
+
+def numpy_product(hooks: Hooks, values: Any, *args: Any, **kwargs: Any) -> Any:
+    """np.prod(x.shape)"""
+    sizes = type(values) in (list, tuple) and all(type(n) in (int, Dim) for n in values)
+    if args or kwargs or not sizes or Dim not in map(type, values):
+        return numpy_function(np.prod)(hooks, values, *args, **kwargs)
+    return math.prod(values)
 
 
 def numpy_function(function: Any) -> Handler:

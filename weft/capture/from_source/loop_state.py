@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.from_source.attempt import LoopVariables
@@ -313,7 +314,7 @@ class LoopState:
         iterations is known."""
         if key != "count" or self.length is None or entry.obj.counted:
             return False
-        if not (isinstance(first, int) and isinstance(out, int)):
+        if not (isinstance(first, (int, Dim)) and isinstance(out, (int, Dim))):
             return False
         self._even[id(entry.obj)] = (entry, first + self.length * (out - first))
         return True

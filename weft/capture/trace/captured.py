@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import threading
 import time
 import weakref
@@ -54,7 +53,7 @@ from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array
 from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan
 from weft.capture.trace.tree import insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
-from weft.capture.watch.follow import FOLLOW
+from weft.capture.watch.follow import FOLLOW, named_object
 from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.origin import MISSING
@@ -270,7 +269,7 @@ class Captured(Inspectable, Generic[P, R]):
 
     def __reduce__(self) -> Any:
         """Pickle the function: a copy has no recordings. If a module holds it, pickle its name."""
-        if _named(self.function) is self:
+        if named_object(self.function) is self:
             return self.__qualname__
         return Captured, (self.function, self._make, self.policy)
 
@@ -454,21 +453,32 @@ class Captured(Inspectable, Generic[P, R]):
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         """Record one run and add it to the tree, unless that is refused."""
         plan = self._size_plan(args, kwargs, miss)
+        error: Exception | None = None
+        why = ""
         while plan is not None:
             try:
                 recorded, ending, trouble = self._run_recorded(args, kwargs, inside, plan)
-            except Exception as error:  # with the sizes of this call it may be another one, or none
-                found = self._run_recorded(args, kwargs, inside, None)
-                self._sizes.failed(error)
-                found[0].watch.notes.sizes["fixed"] = "", f"all are fixed: {self._sizes.failure}"
-                return self._kept(*found, miss, inside)
-            assert recorded.sizes is not None
-            holds = not recorded.sizes.asked.relations and recorded.holds_together()
-            if holds and not recorded.sizes.trouble:
-                recorded.watch.notes.sizes.update(recorded.sizes.told())
-                return self._kept(recorded, ending, trouble, miss, inside)
-            plan = plan.related(recorded.sizes.asked)
-        return self._kept(*self._run_recorded(args, kwargs, inside, None), miss, inside)
+            except (
+                Exception
+            ) as raised:  # with the sizes of this call it may be another one, or none
+                error = raised
+            else:
+                assert recorded.sizes is not None
+                asked, error = recorded.sizes.asked, None
+                holds = not asked.relations and recorded.holds_together()
+                if holds and not recorded.sizes.trouble:
+                    recorded.watch.notes.sizes.update(recorded.sizes.told())
+                    return self._kept(recorded, ending, trouble, miss, inside)
+                why = f"it needs {[*asked.unsolved, recorded.sizes.trouble][0]}"
+            # What was asked may be what a recording lacks.
+            plan = None if plan.asked is None else plan.related(plan.asked)
+        fixed = self._run_recorded(args, kwargs, inside, None)
+        if error is not None:
+            self._sizes.failed(error)
+            why = self._sizes.failure
+        if why:
+            fixed[0].watch.notes.sizes["fixed"] = "", f"all are fixed: {why}"
+        return self._kept(*fixed, miss, inside)
 
     def _size_plan(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss
@@ -581,14 +591,6 @@ class Captured(Inspectable, Generic[P, R]):
         function = self._plain_function()
         name = None if function is None else name_of(function)
         return None if name is None else store.name_of(b"recording 1", name.encode())
-
-
-def _named(function: Any) -> Any:
-    """The object that a module holds under the name of a function; perhaps a decorated one."""
-    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
-    for name in str(getattr(function, "__qualname__", "")).split("."):
-        found = getattr(found, name, None)
-    return found
 
 
 if TYPE_CHECKING:

@@ -68,6 +68,7 @@ class SizePlan:
     arguments  whether all axes of tensors in the arguments are symbolic, whatever they were before
     relations  what names stand for, as the code asked
     asked_at   of such a name: what was asked, and where
+    asked      the questions of the last recording by this plan
     """
 
     shapes: dict[PlaceKey, Shape] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class SizePlan:
     arguments: bool = False
     relations: dict[str, int] = field(default_factory=dict)
     asked_at: dict[str, str] = field(default_factory=dict)
+    asked: AskedSizes | None = field(default=None, init=False)
 
     def shape_of(self, origin: Origin, facts: TensorFacts, in_module: bool) -> Shape | None:
         """The shape of a tensor from outside; None where all of it is as it is in this call."""
@@ -316,7 +318,7 @@ class RecordedSizes:
 
     def __init__(self, plan: SizePlan, watch: Watch) -> None:
         self.plan = plan
-        self.asked = AskedSizes(plan.hints, self._noted)
+        self.asked = plan.asked = AskedSizes(plan.hints, self._noted)
         self._watch = watch
         #: Of each name: an axis that tells it, and the size there.
         self.places: dict[str, SizePlace] = {}

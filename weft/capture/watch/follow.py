@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import types
 from typing import Any
 
@@ -165,6 +166,14 @@ _HANDS_TENSORS_ON = frozenset(
     }
 )
 _NUMPY_FUNCTION = type(np.sum)
+
+
+def named_object(function: Any) -> Any:
+    """The object that a module holds under the name of a function; perhaps a decorated one."""
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in str(getattr(function, "__qualname__", "")).split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def reads_unseen(function: Any) -> bool:

@@ -6,6 +6,7 @@ look-up of the interpreter is done here, so that the method is watched.
 
 from __future__ import annotations
 
+import math
 import operator
 import types
 from collections.abc import Callable, Iterator
@@ -102,10 +103,17 @@ def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     if special(ta, forward) is None and special(tb, reflected) is None:
         if symbol == "%" and isinstance(a, (str, bytes)):
             hooks.deep(b, "%")
+        if ta is Dim and tb is int and symbol in (">>", "<<", "&"):
+            return size_bits(symbol, a, b)
         if (ta is Dim or tb is Dim) and (symbol == "/" or float in (ta, tb)) and hooks.records():
             if symbol == "/" and tb is Dim and ta in (int, float, Dim) and not b:
                 raise ZeroDivisionError("division by zero")
+            ratio = size_ratio(symbol, a, b)
             a, b = (size_number(x) if isinstance(x, Dim) else x for x in (a, b))
+            made = function(hooks.operand(a, b), hooks.operand(b, a))
+            if ratio is not None:
+                made.ratio = ratio
+            return made
         return function(hooks.operand(a, b), hooks.operand(b, a))
     first = (ta, forward, a, b)
     second = (tb, reflected, b, a)
@@ -120,6 +128,26 @@ def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
                 return result
     shown = "** or pow()" if symbol == "**" else symbol
     raise TypeError(f"unsupported operand type(s) for {shown}: '{ta.__name__}' and '{tb.__name__}'")
+
+
+def size_bits(symbol: str, size: int, by: int) -> int:
+    """n >> 1, n << 1 and n & 1; other bits are those of the number itself."""
+    if symbol == "&":
+        mask = by > 0 and not by & (by + 1)
+        return size % (by + 1) if mask else operator.index(size) & by
+    factor: int = 1 << by
+    return size // factor if symbol == ">>" else size * factor
+
+
+def size_ratio(symbol: str, a: Any, b: Any) -> tuple[int, int] | None:
+    """The whole numbers of which n / 2 or n * 0.5 is the quotient, for a size n."""
+    if symbol == "/" and type(b) is int and b > 0:
+        return a, b
+    factor = a if type(a) is float else b
+    if symbol != "*" or type(factor) is not float or not math.isfinite(factor):
+        return None
+    above, below = factor.as_integer_ratio()
+    return ((b if a is factor else a) * above, below) if 0 < above < 1 << 20 else None
 
 
 def inplace(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
