@@ -149,6 +149,8 @@ def _members(source: Source) -> dict[str, bytes]:
         raise FileError("it holds other files than a program does")
     found: dict[str, bytes] = {}
     for name, record in records.items():
+        if record.is_packed:
+            raise FileError(f"{name} in it is compressed or encrypted; programs are stored")
         content = found[name] = source.part(record.start, record.end)
         if zlib.crc32(content) != record.checksum:
             raise FileError(f"{name} in it is damaged: its checksum is another")

@@ -73,6 +73,13 @@ class ProgramRecorder(TraceRecorder):
             "that depend on values",
         )
 
+    def decide(self, condition: Tensor) -> bool:
+        refuse(
+            "whether a tensor gets a gradient depends on values: it takes part only on one way "
+            "through an `if` or a loop",
+            "let it take part on all ways, times 0 where it does not count",
+        )
+
 
 @dataclass
 class Recorded:
