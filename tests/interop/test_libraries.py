@@ -364,3 +364,30 @@ def test_object_code_of_all_targets() -> None:
         for variant in target.variants:
             assert library_object(text, variant.machine)
     assert build(text, ["f"]).address("f")
+
+
+def awkward(x: Any, X: Any, result: Any, state: Any, given: Any, x_count: Any, var: Any) -> Any:
+    return x + 2 * X + 3 * result + 4 * state + 5 * given + 6 * x_count + 7 * var
+
+
+@needs_cc
+def test_names_of_arguments_that_mean_something_else(tmp_path: Path) -> None:
+    arguments = [np.array([number, number], "f4") for number in range(1, 8)]
+    compiled = native(awkward)
+    wanted = compiled(*map(weft.tensor, arguments)).numpy()
+    weft.build_library(compiled, tmp_path / "libm.so", target="native")
+    found = libraries.loaded(tmp_path / "m.py").Model().awkward(*arguments)
+    assert found.tolist() == wanted.tolist() == [140, 140]
+    (tmp_path / "main.cpp").write_text('#include "m.hpp"\nint main() {}\n')
+    (tmp_path / "main.c").write_text('#include "m.h"\nint main(void) { return 0; }\n')
+    for command in (["cc", "-std=c99", "main.c"], ["c++", "-std=c++11", "main.cpp"]):
+        if shutil.which(command[0]) is not None:
+            done = libraries.run([*command, "-Wall", "-Werror", "-fsyntax-only"], tmp_path)
+            assert done.returncode == 0, done.stderr
+    if shutil.which("node") is not None and "zig" in linkers(TARGETS["wasm32"].variants[0].machine):
+        weft.build_library(compiled, tmp_path / "m.wasm")
+        given = ", ".join(f"[{n}, {n}]" for n in range(1, 8))
+        call = f"console.log((await load()).awkward({given}).join());"
+        (tmp_path / "main.mjs").write_text(f'import {{ load }} from "./m.js";\n{call}')
+        done = libraries.run(["node", "main.mjs"], tmp_path)
+        assert done.stdout.strip() == "140,140", done.stderr

@@ -170,25 +170,25 @@ def cpp_header(library: Library) -> str:
         else [_span(slot) for slot in slots]
     )
     passed = ", ".join(
-        ["self_", *[f"{slot.word}, {big}_{slot.word.upper()}_COUNT" for slot in slots]]
+        ["held_", *[f"{slot.word}, {big}_{slot.word.upper()}_COUNT" for slot in slots]]
         if len(slots) != 1
-        else ["self_", *[f"{slot.word}, {slot.word}_count" for slot in slots]]
+        else ["held_", *[f"{slot.word}, {slot.word}_count" for slot in slots]]
     )
     makes = []
     if library.target.files:
         if library.inside:
-            makes.append(f"  Model() {{ check({p}_create(&self_)); }}")
+            makes.append(f"  Model() {{ check({p}_create(&held_)); }}")
         makes.append(
             "  explicit Model(const std::string &file) "
-            f"{{ check({p}_create_from(file.c_str(), &self_)); }}\n"
-            f"  ~Model() {{ {p}_destroy(self_); }}\n"
-            f"  void save(const std::string &file) {{ check({p}_save(self_, file.c_str())); }}\n"
-            f"  void load(const std::string &file) {{ check({p}_load(self_, file.c_str())); }}"
+            f"{{ check({p}_create_from(file.c_str(), &held_)); }}\n"
+            f"  ~Model() {{ {p}_destroy(held_); }}\n"
+            f"  void save(const std::string &file) {{ check({p}_save(held_, file.c_str())); }}\n"
+            f"  void load(const std::string &file) {{ check({p}_load(held_, file.c_str())); }}"
         )
     else:
         makes.append(
             "  Model(void *memory, std::size_t bytes) "
-            f"{{ check({p}_init(memory, bytes, &self_)); }}"
+            f"{{ check({p}_init(memory, bytes, &held_)); }}"
         )
     lines = "\n".join(makes)
     return f"""\
@@ -219,19 +219,19 @@ class Model {{
     check({p}_{library.word}({passed}));
   }}
   void get_state(const char *name, void *data, std::size_t bytes) {{
-    check({p}_get_state(self_, name, data, bytes));
+    check({p}_get_state(held_, name, data, bytes));
   }}
   void set_state(const char *name, const void *data, std::size_t bytes) {{
-    check({p}_set_state(self_, name, data, bytes));
+    check({p}_set_state(held_, name, data, bytes));
   }}
-  const char *code() const {{ return {p}_code(self_); }}
-  {p} *get() {{ return self_; }}
+  const char *code() const {{ return {p}_code(held_); }}
+  {p} *get() {{ return held_; }}
 
  private:
   static void check(int status) {{
     if (status != 0) throw Error(status);
   }}
-  {p} *self_ = nullptr;
+  {p} *held_ = nullptr;
 }};
 
 }}  // namespace {p}_library

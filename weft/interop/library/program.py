@@ -200,7 +200,7 @@ def of_signature(
     types = {place: kind for place, kind in sized.items() if isinstance(kind, TensorType)}
     graph = extract(graph.name, graph.inputs, graph.nodes, wanted)
     graph = optimize(concrete(graph, numbers) if numbers else graph, run_passes())
-    words = {kind: _Words() for kind in (ARGUMENT, RESULT, STATE)}
+    words = dict.fromkeys((ARGUMENT, RESULT), _Words()) | {STATE: _Words()}
     slots: dict[str, list[Slot]] = {ARGUMENT: [], RESULT: [], STATE: []}
     where: dict[int, Where] = {}
     for number in sorted(range(len(signature.places)), key=lambda i: _order(signature.places[i])):
@@ -290,7 +290,12 @@ _TAKEN = frozenset(
         "if inline int long register restrict return short signed sizeof static struct switch "
         "typedef union unsigned void volatile while bool class delete explicit export false "
         "friend mutable namespace new operator private protected public template this throw "
-        "true try typename using virtual and or not xor self bytes path name data made",
+        "true try typename using virtual and or not xor self bytes path name data made "
+        # Those of JavaScript, and the names in generated code.
+        "function let var in of await yield null arguments eval with debugger instanceof typeof "
+        "super extends implements interface package import undefined constructor module "
+        "state given arrays array pairs shape dtype written np ctypes value view i check error "
+        "NULL EOF int8_t size_t",
     )
 )
 
@@ -303,16 +308,16 @@ def c_name(text: str, default: str = "x") -> str:
 
 
 class _Words:
-    """Identifiers that differ."""
+    """Identifiers that differ, also in capitals, and from the names of their counts."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def of(self, text: str) -> str:
-        word, count = c_name(text), 1
-        found = word
-        while found in self._taken:
+        word = found = c_name(text)
+        count = 1
+        while {found.upper(), f"{found}_COUNT".upper()} & self._taken:
             count += 1
             found = f"{word}_{count}"
-        self._taken.add(found)
+        self._taken |= {found.upper(), f"{found}_COUNT".upper()}
         return found
