@@ -31,6 +31,7 @@ MOST_DEPTH = 100
 #: They take far more memory than their text: without a limit, small files could fill the memory.
 _FREE_CONTAINERS, _BYTES_PER_CONTAINER = 100_000, 16
 UNFINISHED = ".part"
+_LARGE = 1 << 20
 
 
 class Source:
@@ -106,7 +107,7 @@ class _File(Source):
         return data
 
     def _array(self, dtype: np.dtype[Any], shape: tuple[int, ...], start: int) -> Array:
-        array = np.empty(shape, dtype)
+        array = _new_array(dtype, shape)
         rest = array.reshape(-1).view(np.uint8).data
         self._file.seek(start)
         while rest:
@@ -115,6 +116,16 @@ class _File(Source):
                 raise self.error("it became shorter while it was read")
             rest = rest[count:]
         return array
+
+
+def _new_array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """An array to read into. NumPy asks for huge pages for large ones; where memory is in pieces,
+    the system takes several times longer to find these than to read the file."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.empty(shape, dtype)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, dtype).reshape(shape)
 
 
 @contextlib.contextmanager
