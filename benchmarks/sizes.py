@@ -5,7 +5,7 @@
 
 Each row is a graph with named sizes. Its one program and the program for these sizes alone run in
 turns; the best time of each is compared. The bar: 1.15 where a call takes longer than 5 µs (shorter
-calls show what is paid for the lookup of the sizes, about half a microsecond).
+calls show what is paid for the lookup of the sizes, and for kernels that may be empty).
 
 `built` is how long it takes to generate and compile each program, without the cache on disk; `new`
 is the first call with sizes that the program has not seen: its table, its memory plan, and arrays.
