@@ -39,6 +39,7 @@ from weft.torch.creation import *
 from weft.torch.environment import *
 from weft.torch.func import vmap as vmap
 from weft.torch.names import *
+from weft.torch.programs import *
 from weft.torch.reductions import *
 from weft.torch.serialization import *
 from weft.torch.shapes import *

@@ -10,11 +10,14 @@ from weft.autodiff.function import Function as Function
 from weft.core.grad_mode import enable_grad as enable_grad
 from weft.core.grad_mode import no_grad as no_grad
 from weft.core.grad_mode import set_grad_enabled as set_grad_enabled
+from weft.torch import functional as functional
+from weft.torch.functional import gradcheck as gradcheck
+from weft.torch.functional import gradgradcheck as gradgradcheck
 from weft.torch.tensor import labelled
 
 __all__ = [
     *("Function", "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "no_grad"),
-    *("set_detect_anomaly", "set_grad_enabled"),
+    *("functional", "gradcheck", "gradgradcheck", "set_detect_anomaly", "set_grad_enabled"),
 ]
 
 

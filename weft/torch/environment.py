@@ -39,7 +39,9 @@ cuda = _module("cuda", **{name: getattr(api, name) for name in api.__all__})
 mps = _module("mps", is_available=_no, manual_seed=_nothing, empty_cache=_nothing)
 backends = _module(
     "backends",
-    cudnn=_module("backends.cudnn", is_available=_no, enabled=False),
+    cudnn=_module(
+        "backends.cudnn", is_available=_no, enabled=False, benchmark=False, deterministic=True
+    ),
     mps=_module("backends.mps", is_available=_no, is_built=_no),
     cuda=_module(
         "backends.cuda", is_built=api.is_available, matmul=_module("backends.cuda.matmul")

@@ -15,7 +15,7 @@ from weft.torch.tensor import labelled
 
 __all__ = [
     *("functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp"),
-    *("stack_module_state", "vmap"),
+    *("linearize", "stack_module_state", "vmap"),
 ]
 
 
@@ -72,6 +72,9 @@ def vjp(func: Callable[..., Any], *primals: Any) -> Any:
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """The value and its tangent."""
     return labelled(forward.jvp(func, primals, tangents))
+
+
+linearize = forward.linearize
 
 
 def functional_call(

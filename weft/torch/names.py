@@ -11,7 +11,7 @@ from typing import Any
 from weft.base.dtypes import DTYPES
 from weft.core.public import PUBLIC
 from weft.nn import functional
-from weft.torch import arguments, creation, reductions, shapes, writes
+from weft.torch import arguments, creation, programs, reductions, shapes, writes
 from weft.torch.tensor import Tensor, attach_writers
 
 #: Weft has these under PyTorch's names.
@@ -19,7 +19,7 @@ SAME = """
 abs acos acosh add addbmm addcdiv addcmul addmm addmv addr aminmax angle argwhere asin
 asinh atan atan2 atanh baddbmm bincount bitwise_and
 bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor block_diag bmm
-broadcast_to cartesian_prod ceil cholesky_solve chunk clip column_stack combinations
+broadcast_to cartesian_prod ceil chunk clip column_stack combinations
 complex conj copysign cos cosh cov cumulative_trapezoid deg2rad diag
 diag_embed diagflat diagonal_scatter digamma dist dot dsplit dstack einsum erf erfc erfinv exp exp2
 expm1 fix fliplr flipud float_power floor floor_divide fmax fmin fmod frac frexp
@@ -55,6 +55,7 @@ RENAMED = {
     "bitwise_not": "bitwise_invert",
     "cat": "concat",
     "cholesky": "linalg.cholesky",
+    "cholesky_solve": "linalg.cholesky_solve",
     "clamp": "clip",
     "conj_physical": "conj",
     "concat": "concat",
@@ -119,7 +120,7 @@ MISSING = sorted({*SAME, *RENAMED} - {*_found})
 globals().update(_found)
 
 #: Those modules give tensors their methods; now all are there.
-_METHODS = (arguments, creation, reductions, shapes, writes)
+_METHODS = (arguments, creation, programs, reductions, shapes, writes)
 attach_writers()
 
 __all__ = [*_found]
