@@ -12,6 +12,7 @@ from control_flow_rows import HOLDER, ROWS
 from sized_calls import chosen
 
 import weft
+from weft.capture.trace.captured import CaptureWarning
 
 SIZES = (7, 0, 1, 64, 3)
 #: Loops that go on until a sum is large: of no elements, for ever.
@@ -251,6 +252,13 @@ def test_what_is_asked(function: Any, most: int, mode: str) -> None:
         assert outcome(call, size) == outcome(function, size), size
     if mode == "source":
         assert len(call.recordings) <= most, [str(r) for r in call.recordings]
+
+
+def test_the_warning_names_the_line_that_asks_for_a_size() -> None:
+    call = compiled(table)
+    with pytest.warns(CaptureWarning, match=r"its size is asked for at .*\(x_0 == "):
+        for size in range(2, 14):
+            call(weft.ones(size))
 
 
 # --- several tensors ----------------------------------------------------------------------------

@@ -412,10 +412,11 @@ class Captured(Inspectable, Generic[P, R]):
         )
         if miss.cause is not None:
             self._causes.append(miss.cause)
-            text = said(self._name(), self._causes, self._way()) if not self._told else ""
-            if text:
+            name, way = self._name(), self._way()
+            why = "" if self._told else said(name, self._causes, way, self.recordings)
+            if why:
                 self._told = True
-                warn_user(text, CaptureWarning)
+                warn_user(why, CaptureWarning)
         if trouble:
             self._uncacheable += 1
             if self._uncacheable == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.capture.trace.segments import Question
 from weft.capture.watch.guards import Guard
@@ -57,13 +57,29 @@ def cause_of_answer(question: Question) -> Cause | None:
     )
 
 
-def said(name: str, causes: Sequence[Cause | None], way: str) -> str:
+def _asked(recordings: Sequence[Any]) -> str:
+    """What fixed a size in the last recording that had one: the question, and its line."""
+    for recording in reversed(recordings):
+        for _, text in recording.notes.sizes.values():
+            if text.startswith("is ") and " is asked at " in text:
+                question, line = text.partition(": ")[2].split(" is asked at ")
+                advice = "use it in shapes, arithmetic and loops over range(n) only"
+                return f"its size is asked for at {line} ({question}): {advice}"
+    return ""
+
+
+def said(
+    name: str, causes: Sequence[Cause | None], way: str, recordings: Sequence[Any] = ()
+) -> str:
     """The warning, as soon as `MANY` recordings were made and half of them for one cause."""
     counted = Counter(cause for cause in causes if cause is not None)
     if len(causes) < MANY or counted.most_common(1)[0][1] * 2 < MANY:
         return ""
+    sizes = _asked(recordings)
     listed = "; ".join(
-        f"{cause.text} ({count} times): {cause.advice}" for cause, count in counted.most_common(3)
+        f"{cause.text} ({count} times): "
+        f"{sizes if sizes and cause.advice == ADVICE['tensor'] else cause.advice}"
+        for cause, count in counted.most_common(3)
     )
     return (
         f"{name} was recorded {len(causes)} times, because a guard failed. {listed}. "
