@@ -257,8 +257,7 @@ def test_what_is_asked(function: Any, most: int, mode: str) -> None:
 def test_the_warning_names_the_line_that_asks_for_a_size() -> None:
     call = compiled(table)
     with pytest.warns(CaptureWarning, match=r"its size is asked for at .*\(x_0 == "):
-        for size in range(2, 14):
-            call(weft.ones(size))
+        [call(weft.ones(size)) for size in range(2, 14)]
 
 
 # --- several tensors ----------------------------------------------------------------------------
