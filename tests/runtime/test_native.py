@@ -19,7 +19,6 @@ from weft import nn
 from weft.core.bind import bind
 from weft.ir.graph import extract
 from weft.ir.interpret import Runner, interpret
-from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram
 
 
@@ -123,13 +122,13 @@ def test_results_that_are_inputs_constants_or_equal() -> None:
         assert (got.numpy() == want.numpy()).all()
 
 
-def test_sizes_that_nobody_knows_are_interpreted() -> None:
+def test_the_run_tells_sizes_that_depend_on_data() -> None:
     from weft.runtime.native import native as executable
 
     graph = weft.make_graph(lambda x: weft.unique_values(x), weft.spec(5))
     run = executable(graph)
-    assert isinstance(run, InterpretedProgram)
-    assert "size" in run.reason
+    assert isinstance(run, NativeProgram)
+    assert run.calls == []
     assert run([weft.tensor([3.0, 1.0, 3.0, 1.0, 2.0])])[0].tolist() == [1, 2, 3]
 
 

@@ -136,6 +136,13 @@ class ProgramWriter(Expressions):
         if self.masks:
             mask = f"w > {self.number()}"
             choices += [f"w[{mask}] *= 0.5", f"w[{mask}] = a", f"b = b + (v[{mask}] ** 2).sum()"]
+            choices += [
+                f"b = b + (v[weft.nonzero({mask})[0]] * w[{mask}]).sum()",
+                f"b = b + w.repeat(({mask}).astype(weft.int64) * 2).sum()",
+                f"b = b + (p[{mask}].sum(axis=0) * v).sum()",
+                f"b = b + 0.1 * (p[{mask}] @ v).shape[0]",
+                "b = b + weft.unique_values(weft.floor(w * 2)).shape[0] * a",
+            ]
         if self.draws:
             choices += [
                 "a = a + 0.1 * weft.rand(dtype=v.dtype)",

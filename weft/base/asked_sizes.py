@@ -21,7 +21,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from weft.base import dim_algebra
 from weft.base.dim_algebra import Dim, bounds, decide, replaced
@@ -62,6 +62,43 @@ class _Known:
         self.holes: set[int] = set()
 
 
+class DataSizes(Protocol):
+    """What answers for sizes that depend on data.
+
+    infers  whether the question comes from a type rule
+    """
+
+    infers: bool
+
+    def tells(self, name: str) -> bool:
+        """Whether the number of a name is known in this call."""
+        ...
+
+    def number(self, name: str) -> int | None:
+        """The number of a name in this call; None where it is not known."""
+        ...
+
+    def holds(self, gap: Dim, sign: str) -> bool | None:
+        """Whether a size compares to 0 like this, as a question of the recording; None where it
+        cannot ask."""
+        ...
+
+
+class NotEmpty:
+    """For code that is right for tensors with elements: calls with empty ones are not its own."""
+
+    infers = True
+
+    def tells(self, _name: str) -> bool:
+        return False
+
+    def number(self, _name: str) -> int | None:
+        return None
+
+    def holds(self, _gap: Dim, _sign: str) -> bool | None:
+        return None
+
+
 class AskedSizes:
     """The hints of one recording, and the facts that came of questions.
 
@@ -72,10 +109,16 @@ class AskedSizes:
                 equal as they are written
     parts       for those with a quotient or a remainder: what to write for a name, T as 2*T_by_2
     note        is told of each new fact
+    data        answers for sizes that depend on data. Its answers are no facts, as no guard can
+                check them
+    asked_data  the names of such sizes that were asked for as numbers
     """
 
     def __init__(
-        self, hints: Mapping[str, int], note: Callable[[SizeFact], None] | None = None
+        self,
+        hints: Mapping[str, int],
+        note: Callable[[SizeFact], None] | None = None,
+        data: DataSizes | None = None,
     ) -> None:
         self.hints = dict(hints)
         self.facts: list[SizeFact] = []
@@ -83,6 +126,8 @@ class AskedSizes:
         self.unsolved: list[SizeFact] = []
         self.parts: dict[str, int] = {}
         self.note = note
+        self.data = data
+        self.asked_data: set[str] = set()
         self._known: dict[int, _Known] = {}
 
     def hint(self, value: int) -> int | None:
@@ -96,7 +141,7 @@ class AskedSizes:
             right = math.ceil(right) if sign in ("<", ">=") else math.floor(right)
         gap = self.hint(left - right)
         if gap is None:
-            return None
+            return self._compare_data(left - right, right, sign)
         answer = _holds(gap, sign)
         self._hold(left, right, sign if answer else _OPPOSITE[sign])
         return answer
@@ -115,9 +160,41 @@ class AskedSizes:
     def number(self, value: Dim) -> int | None:
         """The size as a number: from now on it is this one."""
         found = self.hint(value)
-        if found is not None:
-            self._hold(value, found, "==")
+        if found is None:
+            return self._of_data(value)
+        self._hold(value, found, "==")
         return found
+
+    def _compare_data(self, gap: int, right: float, sign: str) -> bool | None:
+        assert isinstance(gap, Dim)
+        if self.data is None:
+            return None
+        with_zero = not isinstance(right, Dim) and right == 0
+        if with_zero and sign in ("==", "!=") and self.data.infers:
+            return sign == "!="  # whether a tensor is empty is left to the run
+        if not all(name in self.hints or self.data.tells(name) for name in gap.names):
+            return None  # of the body of a loop
+        answer = self.data.holds(gap, "!=" if sign == "==" else sign)
+        if sign != "==" and answer is not None:
+            return answer
+        if answer is not None and (answer or with_zero):
+            return not answer
+        # Sizes that are equal, but not as they are written, are asked as numbers.
+        found = self._of_data(gap)
+        return None if found is None else _holds(found, sign)
+
+    def _of_data(self, value: int) -> int | None:
+        """The value of an expression with sizes that depend on data; None where it is not known."""
+        found: Any = replaced(value, self.hints)
+        if self.data is None or found.__class__ is not Dim:
+            return None
+        numbers = {name: self.data.number(name) for name in found.names}
+        known = {name: number for name, number in numbers.items() if number is not None}
+        if len(known) < len(numbers):
+            return None
+        self.asked_data.update(known)
+        whole = replaced(found, known)
+        return None if isinstance(whole, Dim) else whole
 
     def _hold(self, left: int, right: int, sign: str) -> None:
         core, constant, factor = _normal(left - right)
@@ -281,7 +358,7 @@ def is_less(a: int, b: int) -> bool:
     """
     if isinstance(a, Dim) or isinstance(b, Dim):
         found = decide(a, b, "<")
-        if found is None and asked.sizes is not None:
+        if found is None and asked.sizes is not None and asked.sizes.hint(b - a) is not None:
             found = asked.sizes.compare(a, b, "<")
         return found is True
     return a < b

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["CHECKS", "ELEMENT", "ONLY", "PAYLOAD", "RUN", "SHARED", "SIZES", "SMALL_CONSTANT"]
-__all__ += ["SUM", "TIMING", "ZEROS", "NotNative", "Status"]
+__all__ = ["CHECKS", "ELEMENT", "EMPTY", "ONLY", "PAYLOAD", "RUN", "SECOND", "SHARED", "SIZES"]
+__all__ += ["SMALL_CONSTANT", "SUM", "TIMING", "ZEROS", "NotNative", "Status"]
 
 
 @enum.unique
@@ -21,6 +21,8 @@ class Status(enum.IntEnum):
     OUT_OF_MEMORY  no memory for a stack
     NO_ROOM        no memory for a result, or for the temporaries of a kernel
     TAKEN          another call is using the program's memory
+    SIZES          a size that depends on data is one that the code does not serve: the call is
+                   interpreted
     INPUTS         the call did not get a list of as many tensors as the graph has inputs
     CHECKED        in check mode: a kernel made an invalid access, or left a result unwritten
     """
@@ -34,6 +36,7 @@ class Status(enum.IntEnum):
     NO_ROOM = -10
     TAKEN = -11
     INPUTS = -12
+    SIZES = -13
     CHECKED = -20
 
 
@@ -47,6 +50,9 @@ SHARED = RUN.index("free")
 #: Where a run has the table of its sizes (`weft.codegen.sizes`), if the program has some. What the
 #: program gets from outside has it after the words that all runs share.
 SIZES = len(RUN)
+#: Numbers of calls into Python: the second call of a card that tells a size, which writes its
+#: results; and from `EMPTY` on, steps in which a tensor is empty.
+SECOND, EMPTY = 1 << 32, 1 << 33
 #: Constants of at most this many bytes are part of the code; others are passed to each run.
 SMALL_CONSTANT = 4096
 #: Cells of stacks: their kinds, and where the value begins (`weft.codegen.control.stacks`).

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from typing import NoReturn
+
+from weft.base.dim_algebra import Dim
 from weft.base.shapes import size_of
+from weft.codegen.contract import NotNative
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.rows import in_rows
 from weft.codegen.elementwise import has_emitter
@@ -15,8 +20,10 @@ from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.ops.cards import ALL, ANY
+from weft.ops.stacks import STACK_POP
 from weft.passes.lowering.attention.cards import ATTENTION, ATTENTION_GRAD
 from weft.schedule.groups import IN_REGISTERS, Group
+from weft.schedule.late import mentions
 from weft.schedule.layouts import Layout
 from weft.schedule.scan_rows import RowScan
 from weft.schedule.target import Target
@@ -33,6 +40,7 @@ class CpuTarget(Target):
         self.padding = padding
         #: The sizes of the run, of the program that is being made.
         self.sizes: RunSizes | None = None
+        self.late: Set[str] = frozenset()
 
     def emits(self, node: Node) -> bool:
         if not _has_elements(node):
@@ -60,7 +68,24 @@ class CpuTarget(Target):
         declared = LAYOUTS.get(node.op.name, ())
         return declared[place] if place < len(declared) else Layout.DENSE
 
+    def late_in(self, size: int) -> Set[str]:
+        if not isinstance(size, Dim) or self.sizes is None or not self.late:
+            return frozenset()
+        return self.sizes.late_names(size)
+
+    def let(self, text: str, low: int = 1, high: int | None = None) -> int:
+        assert self.sizes is not None
+        return self.sizes.let(text, low, high)
+
+    def tells(self, node: Node) -> bool:
+        return node.op.data_shape or node.op is STACK_POP
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise NotNative(reason)
+
     def may_fail(self, group: Group) -> bool:
+        if self.late and any(mentions(node, self.late) for node in group.in_order()):
+            return True  # a card may fail where it gets an empty tensor
         if group.kind == "kernel":
             return bool(group.nodes[0].op.may_fail)
         return group.kind not in ("loop", "attention_grad", *IN_REGISTERS)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from weft.base.dim_algebra import dim_max
 from weft.base.errors import InternalError
@@ -20,13 +21,16 @@ from weft.codegen.attention_nodes import emit_attention, emit_attention_grad
 from weft.codegen.cancel import copy_in_parts
 from weft.codegen.checks.calls import REDZONE, Buffer, Checking
 from weft.codegen.checks.module import CheckedModule
-from weft.codegen.contract import RUN, SMALL_CONSTANT, NotNative
+from weft.codegen.contract import EMPTY, RUN, SECOND, SMALL_CONSTANT, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
-from weft.codegen.control.lists import STACK_OPS
+from weft.codegen.control.lists import STACK_OPS, list_length
 from weft.codegen.control.rows import emit_rows
 from weft.codegen.cpu import CpuTarget
-from weft.codegen.index import Ptr, Size
+from weft.codegen.index import Index, Ptr, Size
+from weft.codegen.indexing.access import clear_bytes
 from weft.codegen.kernel import args_table
+from weft.codegen.late_sizes import Tellers
+from weft.codegen.late_steps import LateWriter
 from weft.codegen.launch import Launcher, slot
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.products import emit_product
@@ -36,9 +40,21 @@ from weft.codegen.timing import Timing
 from weft.ir.graph import Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import StackType
-from weft.schedule.groups import Leaf
+from weft.ops.cards import MATMUL
+from weft.ops.lists import LIST_ALL
+from weft.schedule.groups import Group, Leaf
 from weft.schedule.memory import size_of_type
-from weft.schedule.plan import Arena, Constant, GraphPlan, Input, Kernel, Output, ProgramPlan, Step
+from weft.schedule.plan import (
+    Arena,
+    Constant,
+    GraphPlan,
+    Input,
+    Kernel,
+    Late,
+    Output,
+    ProgramPlan,
+    Step,
+)
 from weft.schedule.target import Emitter
 
 __all__ = ["CpuEmitter"]
@@ -64,6 +80,8 @@ class CpuEmitter(Emitter):
         self.constants: list[Literal] = []
         self.number_of: dict[str, int] = {}  # of a constant among them, by its digest
         self.calls: list[Node] = []
+        self.tellers = Tellers(module)
+        self.empty: list[tuple[Step, list[Any]]] = []  # steps that cards run on empty tensors
 
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         share = self.target.costs.share
@@ -104,6 +122,7 @@ class CpuEmitter(Emitter):
         self.calls = plan.calls
         for graph in plan.root.inner_first():
             _GraphWriter(self, graph).write()
+        self.tellers.finish()
 
 
 class _GraphWriter:
@@ -113,9 +132,9 @@ class _GraphWriter:
         self.program = program
         self.module = program.module
         self.plan = plan
-        params = [("ptr", "table"), ("ptr", "arena"), ("ptr", "run")]
         self.module.at(None)
-        self.f = self.module.function(plan.name, "i32", params)
+        self.late = LateWriter(program, plan)
+        self.f = self.late.function()
         self.launcher = Launcher(self.f, program.target.costs, program.timing, program.checking)
         self.arguments = {step: arguments(step.group, step.kernels) for step in plan.steps}
         self.read = {value for step in plan.steps for value in step.group.reads()}
@@ -123,6 +142,9 @@ class _GraphWriter:
 
     def write(self) -> None:
         writes_from = self.plan.writes_from
+        self.late.allocate(-1)
+        if self.program.target.late and any(self.arguments.values()):
+            self._arguments([])  # at the start: some steps run under a condition
         for number, step in enumerate(self.plan.steps):
             # A run cannot be cancelled once it has begun to overwrite inputs.
             self._run(step, may_end=number < writes_from)
@@ -130,6 +152,7 @@ class _GraphWriter:
                 self._poison_dead(self.program.checking, number)
         self._copy_results()
         self.f.do("ret i32 0")
+        self.late.finish()
 
     # --- where things lie -----------------------------------------------------------------------
 
@@ -142,8 +165,8 @@ class _GraphWriter:
                 return slot(f, "%table", len(self.plan.graph.inputs) + number)
             case Constant(literal):
                 return self._constant(literal)
-            case Arena(offset):
-                return f.ptr("%arena").bytes(offset)
+            case Arena() | Late() as place:
+                return self.late.room(place)
         if value in self.read:
             raise InternalError(f"{value} is read, and lies nowhere")
         return f.ptr("null")  # an unused result
@@ -163,8 +186,8 @@ class _GraphWriter:
         found: list[Buffer] = []
         for value in self.arguments[step]:
             if value is None:
-                at = self.plan.memory.offsets.get(group)
-                address = f.ptr("null") if at is None else f.ptr("%arena").bytes(at)
+                found_at = self.plan.room(group)
+                address = f.ptr("null") if found_at is None else self.late.room(found_at)
                 found.append(Buffer(value, address, self._checked(step.room), writable=True))
             elif value is RUN:
                 address = f.ptr("%run" if may_end else "null")
@@ -203,63 +226,151 @@ class _GraphWriter:
     def _poison_dead(self, checking: Checking, number: int) -> None:
         """Poison the values that are not read after a step."""
         for value, last in self.plan.memory.dies.items():
-            if last == number and isinstance(value, Value):
+            if last == number and isinstance(value, Value) and value not in self.plan.late.popped:
                 size = self.f.size(size_of_type(value.type))
                 checking.poison(self.f, self._address(value), size)
 
     def _run(self, step: Step, *, may_end: bool) -> None:
-        f, group, kernels = self.f, step.group, step.kernels
+        f = self.f
+        kernels = step.kernels
+        if step.tells and step.kind in ("kernel", "call"):
+            kernels = self._tell(step, may_end)
+        empty = self.late.empty(step)
+        if empty is None:
+            self._run_step(step, kernels, may_end)
+            return
+        full, none, end = (f.fresh(word) for word in ("full", "none", "end"))
+        f.branch(empty, none, full)
+        f.block(full)
+        self._run_step(step, kernels, may_end)
+        f.jump(end)
+        f.block(none)
+        all_empty = self.late.all_empty(step)
+        if all_empty is not None:  # kernels rely on sizes of at least 1
+            some = f.fresh("some")
+            f.branch(all_empty, end, some)
+            f.block(some)
+            self._run_empty(step, may_end)
+        f.jump(end)
+        f.block(end)
+
+    def _run_empty(self, step: Step, may_end: bool) -> None:
+        """What a step does where an operand is empty, and a result is not."""
+        node = step.nodes[0]
+        if step.kind == "product" and node.op is MATMUL and step.group.in_order() == [node]:
+            clear_bytes(self.f, self._address(node.out), size_of_type(node.out.type))
+            return
+        number = EMPTY + len(self.program.empty)
+        self.program.empty.append((step, self.arguments[step]))
+        self._call(step, number, self._buffers(step, may_end))
+
+    def _tell(self, step: Step, may_end: bool) -> list[Kernel]:
+        """Compute the sizes that a step tells, and allocate memory of these sizes. Returns the
+        kernels that are left."""
+        f, group = self.f, step.group
+        given = [
+            Buffer(buffer.value, f.ptr("null"), 0, writable=False)
+            if buffer.value in step.nodes[0].outputs
+            else buffer
+            for buffer in self._buffers(step, may_end)
+        ]
+        numbers: dict[str, Index] = {}
+        if step.kind == "call":
+            self._call(step, self.program.calls.index(group.nodes[0]), given)
+        else:
+            if len(step.tells) != 1:
+                raise NotNative(f"{step.nodes[0].op.name} tells several sizes")
+            self._launch(group, [k for k in step.kernels if k.tells], given, may_end)
+            room = self.plan.room(group)
+            assert room is not None
+            numbers[step.tells[0]] = self.late.room(room).of("i64").load_index()
+        self.late.tell(step, numbers, self.launcher.check)
+        return [kernel for kernel in step.kernels if not kernel.tells]
+
+    def _run_step(self, step: Step, kernels: list[Kernel], may_end: bool) -> None:
+        f, group = self.f, step.group
         timing, checking = self.program.timing, self.program.checking
-        start = timing.begin(f) if timing is not None else ""
         is_inline = step.kind in ("control", "stack") and not any(k.name for k in kernels)
         given = self._buffers(step, may_end) if checking or not is_inline else []
+        if not is_inline and step.kind != "call":
+            self._launch(group, kernels, given, may_end)
+            return
+        start = timing.begin(f) if timing is not None else ""
         call = checking.begin(f, group, kernels, given) if checking is not None else None
         if is_inline:
             self._inline(step)
             if timing is not None and step.kind == "control":
                 timing.end(f, start, group, inner=True)
-        elif step.kind == "call":
-            number = self.program.calls.index(group.nodes[0])
-            callback = self.launcher.of_run("callback")
-            status = f(f"call i32 {callback}(i64 {number}, ptr {self._arguments(given)})")
-            if timing is not None:
-                timing.end(f, start, group)
-            self.launcher.check(status)
         else:
-            args = self._arguments(given)
+            number = self.program.calls.index(group.nodes[0])
+            self._call(step, number + (SECOND if step.tells else 0), given)
+        if call is not None:
+            call.end(f)
+
+    def _call(self, step: Step, number: int, given: Sequence[Buffer]) -> None:
+        """Call Python."""
+        f, timing = self.f, self.program.timing
+        start = timing.begin(f) if timing is not None else ""
+        callback = self.launcher.of_run("callback")
+        status = f(f"call i32 {callback}(i64 {number}, ptr {self._arguments(given)})")
+        if timing is not None:
+            timing.end(f, start, step.group)
+        self.launcher.check(status)
+
+    def _launch(
+        self, group: Group, kernels: Sequence[Kernel], given: Sequence[Buffer], may_end: bool
+    ) -> None:
+        f, timing, checking = self.f, self.program.timing, self.program.checking
+        start = timing.begin(f) if timing is not None else ""
+        call = checking.begin(f, group, kernels, given) if checking is not None else None
+        args = self._arguments(given)
+        if call is not None:
+            args = call.arguments(f, args)
+        for kernel in kernels:
+            status = self.launcher.start(group, kernel, args, may_end=may_end)
+            if timing is not None:
+                timing.end(f, start, group, kernel.name)
+                start = timing.begin(f)
             if call is not None:
-                args = call.arguments(f, args)
-            for kernel in kernels:
-                status = self.launcher.start(group, kernel, args, may_end=may_end)
-                if timing is not None:
-                    timing.end(f, start, group, kernel.name)
-                    start = timing.begin(f)
-                if call is not None:
-                    call.look(f)
-                self.launcher.check(status)
+                call.look(f)
+            self.launcher.check(status)
         if call is not None:
             call.end(f)
 
     def _inline(self, step: Step) -> None:
         node, check = step.nodes[0], self.launcher.check
         given = [self._address(op.root) for op in step.group.operands[node] if isinstance(op, Leaf)]
-        out = [self._address(value) for value in node.outputs]
         if step.kind == "stack":
+            if node.op is LIST_ALL:
+                self.late.tell(step, {step.tells[0]: list_length(self.f, node, given)}, check)
+            out = [self._stack_result(value) for value in node.outputs]
             STACK_OPS[node.op.name](self.f, node, given, out, check)
+            if node.op is not LIST_ALL and (step.tells or self.plan.late.popped):
+                self.late.unpack(step, check)
             return
-        at = self.plan.memory.offsets.get(step.group)
-        arena = self.f.ptr("%arena").bytes(0 if at is None else at)
+        out = [self._address(value) for value in node.outputs]
+        at = self.plan.room(step.group)
+        arena = self.f.ptr("%arena") if at is None else self.late.room(at)
         names = [nested.name for nested in step.nested]
         inner = -(-functools.reduce(dim_max, [nested.arena for nested in step.nested]) // 64) * 64
         emit_control(
             Frame(self.f, node, given, out, names, arena, inner, check, self.launcher.poll)
         )
 
+    def _stack_result(self, value: Value) -> Ptr:
+        """Where an op on stacks writes a result; a value of a late size is popped as a box."""
+        if value in self.plan.late.popped:
+            room = self.plan.room(value)
+            return self.f.ptr("null") if room is None else self.late.room(room)
+        return self._address(value)
+
     def _copy_results(self) -> None:
         """Copy results that are elsewhere: returned inputs, constants, a value returned twice."""
         plan = self.plan
         run = None if plan.in_place else self.f.ptr("%run")
         for number, value in enumerate(plan.results):
-            if plan.outputs.get(value) != number:
+            if plan.outputs.get(value) != number and number in plan.boxed:
+                self.late.copy_to_box(number, value, self._address(value))
+            elif plan.outputs.get(value) != number:
                 to = slot(self.f, "%table", len(plan.graph.inputs) + number)
                 copy_in_parts(self.f, run, to, self._address(value), size_of_type(value.type))

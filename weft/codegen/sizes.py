@@ -13,11 +13,14 @@ are interpreted (`weft.runtime.sized`). So each size is at least 1.
 
 from __future__ import annotations
 
+import re
+
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim
 
 __all__ = ["CALLED", "GENERATED", "RunSizes"]
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
 #: What expressions may call.
 CALLED = ("max", "min", "next", "range")
 #: How the names begin that the planner and `let` make, and variables of expressions.
@@ -29,12 +32,39 @@ class RunSizes:
 
     named   the names that `let` made, each with its expression
     needed  sizes that must be at least 1: other runs are interpreted
+    late    the names of sizes that depend on data: the run itself tells them
+            (`weft.codegen.late_sizes`)
     """
 
     def __init__(self) -> None:
         self._slots: dict[Dim, int] = {}
         self.named: dict[str, str] = {}
         self.needed: list[int] = []
+        self.late: set[str] = set()
+
+    def is_late(self, size: int) -> bool:
+        """Whether a size depends on data, so that it changes during a run."""
+        return isinstance(size, Dim) and bool(self.late_names(size))
+
+    def late_names(self, size: Dim) -> set[str]:
+        """The names in a size that the run tells; those behind names that `let` made, too."""
+        found: set[str] = set()
+        for name in size.names:
+            if name in self.late:
+                found.add(name)
+            elif name in self.named:
+                found |= self.late_in(self.named[name])
+        return found
+
+    def late_in(self, text: str) -> set[str]:
+        """The names in the text of an expression that the run tells."""
+        found: set[str] = set()
+        for name in set(_NAME.findall(text)) if self.late else ():
+            if name in self.late:
+                found.add(name)
+            elif name in self.named:
+                found |= self.late_in(self.named[name])
+        return found
 
     def need(self, size: int) -> None:
         """Have runs interpreted in which this is less than 1: their code would not be right."""
@@ -43,6 +73,10 @@ class RunSizes:
     def slot(self, size: Dim) -> int:
         """The place of a size in the table; it gets one when it is first asked for."""
         return self._slots.setdefault(size, len(self._slots))
+
+    def place_of(self, name: str) -> int:
+        """The place of the number of a name."""
+        return self.slot(dim(name))
 
     def let(self, text: str, low: int = 1, high: int | None = None) -> Dim:
         """A name for the value of a Python expression over sizes, which is from `low` to `high`.

@@ -37,6 +37,8 @@ STACK, SMALL = 4096, 256
 _LINE = 64
 _MENTIONED = re.compile(r"@([\w.$-]+)")
 #: First parameters of functions that find the sizes of the run: kernels, graphs, pops of stacks.
+#: That of functions that run graphs: some sizes are told while they run.
+_TELL_SIZES = "ptr %table,"
 _KNOW_SIZES = ("ptr %args,", "ptr %table, ptr %arena, ptr %run", "ptr %run, ptr %stack,")
 
 
@@ -120,6 +122,9 @@ class Function:
         if not self._finds_sizes():
             raise NotNative(f"the code of {self.name} needs the size {size}, and does not get it")
         place = self.module.sizes.slot(size)
+        if self._head.startswith(_TELL_SIZES) and self.module.sizes.is_late(size):
+            self._hands_on = True  # it changes while the graph runs
+            return Index(self, self(f"load i64, ptr {self(step('i64', '%sizes', place))}"))
         self._sizes[place] = None
         return Index(self, f"%size.{place}")
 

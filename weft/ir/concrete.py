@@ -12,7 +12,8 @@ from weft.ir.infer import infer_types
 from weft.ir.interpret import located
 from weft.ir.types import StackType, TensorType, Type
 
-__all__ = ["bounds_of", "concrete", "names_in", "names_of_inputs", "sized_type", "without_empty"]
+__all__ = ["bounds_of", "concrete", "late_names", "names_in", "names_of_inputs", "sized_type"]
+__all__ += ["without_empty"]
 
 
 def names_in(graph: Graph) -> set[str]:
@@ -39,6 +40,11 @@ def names_of_inputs(graph: Graph) -> set[str]:
     }
 
 
+def late_names(graph: Graph) -> set[str]:
+    """The named sizes that depend on data: the inputs of a graph do not tell them."""
+    return names_in(graph) - names_of_inputs(graph)
+
+
 def bounds_of(graph: Graph) -> dict[str, tuple[int, int | None]]:
     """The smallest and largest size of each name that the inputs of a graph tell."""
     atoms = [
@@ -62,7 +68,7 @@ def without_empty(graph: Graph) -> Graph:
 
 
 def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """The graph for these sizes, which must be all of its sizes. Types are inferred anew.
+    """The graph for these sizes, which must be all that its inputs tell. Types are inferred anew.
 
     >>> graph = weft.make_graph(lambda x: weft.sum(x * x, axis=0), weft.spec(("B", 4)))
     >>> print(weft.ir.concrete.concrete(graph, {"B": 3}).inputs[0].type)
@@ -77,12 +83,14 @@ def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     known = dict(zip(graph.inputs, made.inputs, strict=True))
     for node in graph.nodes:
         inputs = [known[value] for value in node.inputs]
-        attrs = substitute(node.attrs, sizes)
+        attrs = substitute(node.attrs, sizes, partly=True)
         graphs = [concrete(nested, sizes) for nested in node.graphs]
         try:
             types = infer_types(node.op, inputs, attrs, graphs)
         except WeftError as error:
             raise located(error, node) from error.__cause__
+        if node.op.data_shape:  # its rule has no names for sizes that depend on data
+            types = tuple([sized_type(value.type, sizes) for value in node.outputs])
         new = Node(node.op, inputs, attrs, types, graphs, node.location)
         for old, value in zip(node.outputs, new.outputs, strict=True):
             value.name = old.name
@@ -97,7 +105,7 @@ def sized_type(kind: Type, sizes: Mapping[str, int]) -> Type:
     if not sizes:
         return kind
     if isinstance(kind, TensorType):
-        return kind.like(shape=substitute(kind.shape, sizes))
+        return kind.like(shape=substitute(kind.shape, sizes, partly=True))
     if isinstance(kind, StackType):
         element = sized_type(kind.element, sizes)
         assert isinstance(element, (TensorType, StackType))

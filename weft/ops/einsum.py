@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.asked_sizes import same_size
 from weft.base.dim_algebra import Dim
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import size_of
@@ -78,6 +79,8 @@ def _sizes(inputs: Sequence[Labels], tensors: Sequence[Tensor]) -> dict[Any, Any
     for labels, x in zip(inputs, tensors, strict=True):
         for label, size in zip(labels, x.shape, strict=True):
             known = sizes.setdefault(label, size)
+            if same_size(known, size):
+                continue
             if known == 1:
                 sizes[label] = size
             elif size not in (1, known):

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
-from weft.base.asked_sizes import is_less
+from weft.base.asked_sizes import is_less, same_shape
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim
 from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.promotion import RANKS
 from weft.base.shapes import Shape, broadcast_shapes, normalize_axis, size_of
-from weft.core.bind import bind, rebind, short, update
+from weft.core.bind import bind, rebind, recorder, short, update
 from weft.core.operands import as_tensor, cast, constant, number_kind
 from weft.core.public import attach, public
 from weft.core.temporaries import ITEM_OF_TEMPORARY, lost_item
@@ -385,6 +385,10 @@ def repeat(x: Tensor, repeats: int | Tensor, /, *more: int, axis: int | None = N
     if axis is None:
         x, axis = reshape(x, (size_of(x.shape),)), 0
     at = normalize_axis(axis, x.ndim, "repeat")
+    if isinstance(repeats, Tensor) and recorder() is not None:
+        if not same_shape(repeats.shape, (x.shape[at],)) and size_of(repeats.shape) == 1:
+            repeats = broadcast_to(reshape(repeats, (1,)), (x.shape[at],))
+        return bind(_repeat, x, repeats, axis=at)  # type: ignore[no-any-return]
     if isinstance(repeats, Tensor) and size_of(repeats.shape) != 1:
         out: Tensor = bind(_repeat, x, repeats, axis=at)
         return out

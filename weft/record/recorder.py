@@ -7,7 +7,7 @@ is a constant: `lift` says which value of the graph it is. Each kind of capture 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from weft.autodiff.node import PartNode, hooks_of, locate
@@ -146,7 +146,8 @@ class GraphRecorder(Recorder):
             known = self._sized.get(call)
             if known is not None:
                 return self.settle(known)
-            results = self._named(results)
+            taken = {name for kind in types for name in _names_in(kind)}
+            results = self._named(results, taken)
         node = Node(op, values, attrs, results, (), user_location())
         self.graph.nodes.append(node)
         if op.data_shape:
@@ -222,10 +223,11 @@ class GraphRecorder(Recorder):
             return x
         return symbolic(self._stop(value), self)
 
-    def _named(self, types: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _named(self, types: tuple[Any, ...], taken: Set[str]) -> tuple[Any, ...]:
         """Give each size that depends on values a name of its own; type rules call them `_n`."""
         unknown = {d for t in types for d in dims_in(t.shape) if str(d).startswith("_")}
-        fresh = {str(d): dim(f"n{next(self._unknown)}") for d in sorted(unknown, key=str)}
+        names = (name for name in map("n{}".format, self._unknown) if name not in taken)
+        fresh = {str(d): dim(next(names)) for d in sorted(unknown, key=str)}
         return tuple([t.like(shape=_renamed(t.shape, fresh)) for t in types])
 
     def _brought_together(self, op: Op, values: list[Value]) -> list[Value]:
@@ -332,6 +334,11 @@ def _value_number(value: Value, depth: int = _DEPTH) -> Any:
         return value
     inputs = tuple([_value_number(x, depth - 1) for x in node.inputs])
     return node.op.name, value.index, inputs, attrs_key(node.attrs)
+
+
+def _names_in(kind: Any) -> set[str]:
+    shape = kind.shape if isinstance(kind, TensorType) else ()
+    return {name for size in dims_in(shape) for name in size.names}
 
 
 def _renamed(shape: Any, fresh: dict[str, Dim]) -> Any:

@@ -13,9 +13,10 @@ from weft.codegen.text import Module
 __all__ = ["add_run"]
 
 
-def add_run(module: Module, kept: int | None = None) -> None:
+def add_run(module: Module, kept: int | None = None, slots: int = 0) -> None:
     """Emit `run` for a graph. If stacks leave it, their memory outlives the run: its address is
-    written to the output `kept`, counted after all inputs and outputs of the graph."""
+    written to the output `kept`, counted after all inputs and outputs of the graph. `slots`: the
+    length of the table of sizes, if the run changes it: then each run has its own."""
     params = [("ptr", "arrays"), ("ptr", "arena"), ("ptr", "run")]
     f = module.function("run", "i32", params, linkage="")
     # The shared part of `%run`, and room for what this run needs.
@@ -23,7 +24,12 @@ def add_run(module: Module, kept: int | None = None) -> None:
     f.do(f"store [{len(RUN)} x ptr] zeroinitializer, ptr {own}")
     copy(f, own, f.ptr("%run"), 8 * SHARED)
     if module.varies:
-        (own + SIZES).store((f.ptr("%run", "ptr") + SHARED).load())
+        given = (f.ptr("%run", "ptr") + SHARED).load_ptr()
+        if slots:
+            table = f.var("i64", count=slots, align=16)
+            copy(f, table, given, 8 * slots)
+            given = table
+        (own + SIZES).store(given)
     status = f(f"call i32 @graph(ptr %arrays, ptr %arena, ptr {own})")
     if kept is not None:
         data = (f.ptr("%arrays", "ptr") + kept).load_ptr("ptr")

@@ -14,27 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base import config
-from weft.base.dims import dims_in, has_dims, substitute
-from weft.base.errors import GraphError, UnknownSizeError, WeftError
-from weft.base.frames import through
+from weft.base.dims import has_dims
+from weft.base.errors import GraphError, UnknownSizeError
 from weft.codegen.cache import Code, cached, prepare
 from weft.codegen.contract import CHECKS, SHARED, SMALL_CONSTANT, TIMING, NotNative, Status
 from weft.codegen.jit import CannotLoad, load_llvm
 from weft.codegen.text import Module
-from weft.core.autocast import as_recorded
-from weft.core.bind import bind
-from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
-from weft.ir.concrete import concrete, names_of_inputs, sized_type, without_empty
+from weft.ir.concrete import concrete, late_names, names_of_inputs, sized_type, without_empty
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.interpret import PreparedGraph, located, run_node
+from weft.ir.interpret import PreparedGraph
 from weft.ir.literal import CONSTANT, Literal
 from weft.ir.signature import OutputRouting
+from weft.ir.sizes import size_names
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ASSUME_SHAPE
 from weft.passes.pipeline import optimize
 from weft.passes.unroll import Unroll
 from weft.runtime.call_code import table_bytes
+from weft.runtime.card_calls import CardCalls, unboxed
 from weft.runtime.cuda.opening import driver
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import InterpretedProgram, interpreted
@@ -57,11 +55,12 @@ from weft.runtime.threads import (
     pool_request,
     raise_interrupt,
 )
+from weft.schedule.late import BOX, late_names_of
 
 if TYPE_CHECKING:  # running a program does not need the generators
     from weft.codegen.program import CpuEmitter
     from weft.runtime.machine_code import MachineCode
-    from weft.schedule.plan import ProgramPlan
+    from weft.schedule.plan import ProgramPlan, Step
 
 __all__ = ["NativeProgram", "make_ready", "native"]
 
@@ -102,6 +101,10 @@ def native(
         return made(graph, written, optimized, passes)
     except NotNative as reason:
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
+    except UnknownSizeError as reason:  # a kernel must know a size that depends on data
+        if not late_names(graph):
+            raise
+        return InterpretedProgram(optimized() if optimized else graph, reason.message)
     except CannotLoad as reason:
         warn_no_machine_code(reason.message)
         return InterpretedProgram(optimized() if optimized else graph, reason.message)
@@ -171,7 +174,15 @@ class NativeProgram(Program):
         that produce it, if all are Weft's own."""
         self.captured = graph
         self._optimized = optimized
-        self._keeps = any(isinstance(value.type, StackType) for value in graph.outputs)
+        late = late_names(graph)
+        #: The outputs whose size the run tells.
+        self._boxed = {
+            i: value.type
+            for i, value in enumerate(graph.outputs)
+            if isinstance(value.type, TensorType) and late_names_of(value.type, late)
+        }
+        stacks = any(isinstance(value.type, StackType) for value in graph.outputs)
+        self._keeps = stacks or bool(self._boxed)
         #: The time to schedule and generate the code, to compile it, and to load it.
         self.seconds = {"text": 0.0, "llvm": 0.0, "load": 0.0}
         key = None if self.clock is not None else code_key(graph, optimized, passes)
@@ -198,9 +209,15 @@ class NativeProgram(Program):
         )
         self._interpreted: PreparedGraph | None = None
         self._table = None if sizes is None else SizeTable(sizes)
+        self._late: dict[str, int] = {} if sizes is None else sizes["late"]
         self._sizes: dict[str, int] = {}
+        self._cards = CardCalls(self.calls, self._late, lambda: self._empty_steps)
         if self._table is None:
             self._prepare(None)
+        elif not names_of_inputs(graph):  # all its sizes are told by the run
+            filled = self._table.filled({})
+            self.arena = self.lower_bound = filled.arena
+            self._prepare(filled.table)
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Whether its code serves these sizes."""
@@ -221,12 +238,13 @@ class NativeProgram(Program):
     def _prepare(self, table: np.ndarray[Any, Any] | None) -> None:
         """Get ready to be called; `table` has what the code reads of the sizes of a run."""
         kinds = [_array_kind(sized_type(v.type, self._sizes)) for v in self.captured.outputs]
+        for i in self._boxed:
+            kinds[i] = ((BOX // 8,), np.int64)
         if self._keeps:
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
         self._outputs = self.outputs_class(kinds, dict(self.in_place))
-        self._errors: dict[int, BaseException] = {}  # what a call into Python raised, by thread
-        self._callback = _CALLBACK(self._call)
+        self._callback = _CALLBACK(functools.partial(self._cards.call, self._sizes))
         run = (ctypes.c_void_p * (SHARED + 1))(
             ctypes.cast(self._callback, ctypes.c_void_p).value,
             pool_address(),
@@ -370,6 +388,8 @@ class NativeProgram(Program):
             others = [inputs[i].owner for i in stacks]
             chunk = int(found.pop()._data[0])
             owner = Owner(chunk, self._give_back, self.library, others)
+            for i, kind in self._boxed.items():
+                found[i] = unboxed(found[i]._data, kind)
             return [
                 NativeStack(x._data, kind, owner) if isinstance(kind, StackType) else x
                 for x, kind in zip(found, kinds, strict=True)
@@ -389,7 +409,7 @@ class NativeProgram(Program):
         if status == Status.OUT_OF_MEMORY:
             raise stacks_out_of_memory(self.graph)
         if status == Status.RAISED:
-            raise self._errors.pop(threading.get_ident())
+            raise self._cards.errors.pop(threading.get_ident())
         return self._interpret(inputs)  # raises the error, with the user's line
 
     def _interpret(self, inputs: list[Any]) -> list[Any]:
@@ -397,36 +417,11 @@ class NativeProgram(Program):
             self._interpreted = PreparedGraph(self.graph)
         return interpreted(self._interpreted, inputs)
 
-    def _call(self, number: int, args: int) -> int:
-        """Call the card of a node, on the memory of the generated code."""
-        try:
-            node = _sized_node(self.calls[number], self._sizes)
-            pointers = ctypes.cast(args, ctypes.POINTER(ctypes.c_void_p))
-            arrays = [
-                _array(pointers[i] or 0, sized_type(value.type, self._sizes))
-                for i, value in enumerate((*node.inputs, *node.outputs))
-            ]
-            given = [None if array is None else wrap(array) for array in arrays[: len(node.inputs)]]
-            with no_grad(), as_recorded():
-                outs = run_node(node, given, bind)
-            for array, tensor in zip(arrays[len(node.inputs) :], outs, strict=True):
-                if array is not None:
-                    array[...] = tensor._data
-        except BaseException as error:
-            found = located(error, node) if isinstance(error, WeftError) else error
-            through(found, node.location)
-            self._errors[threading.get_ident()] = found
-            return Status.RAISED
-        return 0
-
-
-def _sized_node(node: Node, sizes: Mapping[str, int]) -> Node:
-    """A node with numbers for named sizes in its attributes."""
-    attrs = substitute(node.attrs, sizes) if sizes else node.attrs
-    if attrs is node.attrs:
-        return node
-    kinds = [sized_type(value.type, sizes) for value in node.outputs]
-    return Node(node.op, node.inputs, attrs, kinds, node.graphs, node.location)
+    @functools.cached_property
+    def _empty_steps(self) -> list[tuple[Step, list[Any]]]:
+        """The steps in which a tensor may be empty, which cards run then."""
+        made = self._program or self.generate()[0]
+        return made.empty
 
 
 def _dense(x: Any) -> Any:
@@ -459,25 +454,17 @@ def _check_static(graph: Graph) -> None:
             kind = value.type
             if isinstance(kind, StackType):
                 kind = kind.innermost
-            if isinstance(kind, TensorType):
-                if any(set(size.names) - known for size in dims_in(kind.shape)):
-                    raise NotNative(f"{value} has a size that is not known")
-                if str(kind.device) != "cpu" or kind.layout != "dense":
-                    raise NotNative(f"{value} is not a dense tensor on the CPU")
+            if isinstance(kind, TensorType) and not _is_dense(kind):
+                raise NotNative(f"{value} is not a dense tensor on the CPU")
     for value in (*graph.inputs, *graph.outputs):
         if not isinstance(value.type, (TensorType, StackType)):
             raise NotNative(f"{value} is neither a tensor nor a stack")
+        if isinstance(value.type, StackType) and size_names([value]) - known:
+            raise NotNative(f"{value} leaves the program, and its elements have no known size")
 
 
-def _array(address: int, kind: Any) -> np.ndarray[Any, Any] | None:
-    if not isinstance(kind, TensorType):
-        return None  # a token
-    size = kind.nbytes
-    if size == 0:
-        return np.empty(kind.shape, kind.dtype.numpy)
-    memory = (ctypes.c_char * size).from_address(address)
-    array: np.ndarray[Any, Any] = np.ndarray(kind.shape, kind.dtype.numpy, memoryview(memory))
-    return array
+def _is_dense(kind: TensorType) -> bool:
+    return str(kind.device) == "cpu" and kind.layout == "dense"
 
 
 def _array_kind(kind: Any) -> tuple[tuple[int, ...], Any]:

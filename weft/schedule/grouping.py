@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
+from weft.ir.types import TensorType
 from weft.ops.cards import SUM
 from weft.schedule.axes import Map
 from weft.schedule.groups import (
@@ -16,6 +17,7 @@ from weft.schedule.groups import (
     buffers_of,
 )
 from weft.schedule.inline_cheap import only_packed, uses_of
+from weft.schedule.late import TELLING, late_names_of, mentions
 from weft.schedule.layouts import Layout
 from weft.schedule.nodes import early_first, is_view, literal_of, tensor_type
 from weft.schedule.reasons import BEGINS, JOINED, Why
@@ -43,7 +45,8 @@ class Grouping(Values):
         self._kept = kept(graph, self._in_loops)
         self._only_packed = only_packed(graph, self._uses)
         self._refusal: Why | None = None  # why the node at hand did not join the group it reads
-        for node in early_first(graph):
+        self._told: dict[str, int] = {}  # of each late name: the group that tells it
+        for node in early_first(graph, target.late):
             self._take(node)
         self.results = [self._dense(value) for value in graph.outputs]
         for group in self.groups:
@@ -92,6 +95,11 @@ class Grouping(Values):
             self._home[value] = group
             if kind != "product":
                 self._wanted[value] = None
+        if self._target.late and kind in TELLING:
+            for value in node.outputs:
+                if isinstance(value.type, TensorType):
+                    for name in late_names_of(value.type, self._target.late):
+                        self._told.setdefault(name, group.position)
         if kind == "product":
             full = group.space.full(tensor_type(node.outputs[0]).shape)
             group.places[node] = group.maps[node.outputs[0]] = full
@@ -198,10 +206,23 @@ class Grouping(Values):
         latest = self._latest(node)
         found = [] if latest is None else [latest]
         last = self._last_loop
-        if last is None or last is latest:
-            return found
-        if latest is None or last.position > latest.position:
+        if last is not None and (latest is None or last.position > latest.position):
             found.append(last)
+        if not self._told:
+            return found
+        first = self._after_told(node)
+        return [group for group in found if group.position >= first]
+
+    def _after_told(self, node: Node) -> int:
+        """The first position of groups that know the late sizes that a node needs."""
+        return max((self._told.get(name, -1) for name in self._late_names(node)), default=-1) + 1
+
+    def _late_names(self, node: Node) -> set[str]:
+        found = mentions(node, self._target.late)
+        for value in node.inputs:
+            root, _ = self.root(value)
+            if root.node is not None and (root in self._recipes or literal_of(root) is not None):
+                found |= self._late_names(root.node)
         return found
 
     def _joined(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType
 from weft.ops.cards import DIM_SIZE, FULL, GETITEM
 from weft.schedule.groups import is_small
+from weft.schedule.late import mentions
 
 __all__ = ["early_first", "is_view", "literal_of", "tensor_type"]
 
@@ -62,15 +64,17 @@ def literal_of(value: Value) -> Any:
     return None
 
 
-def early_first(graph: Graph) -> list[Node]:
-    """The nodes, with small ones that depend only on inputs first: rates, counts, masks."""
+def early_first(graph: Graph, late: Set[str] = frozenset()) -> list[Node]:
+    """The nodes, with small ones that depend only on inputs first: rates, counts, masks. Those
+    with `late` sizes wait for the nodes that tell them."""
     early: set[Value] = set(graph.inputs)
     first: list[Node] = []
     rest: list[Node] = []
     for node in graph.nodes:
         simple = node.op.elementwise or is_view(node) or node.op.creation
         small = all(isinstance(v.type, TensorType) and is_small(v) for v in node.outputs)
-        if simple and small and all(value in early for value in node.inputs):
+        waits = late and mentions(node, late)
+        if simple and small and not waits and all(value in early for value in node.inputs):
             early.update(node.outputs)
             first.append(node)
         else:

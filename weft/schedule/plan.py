@@ -17,12 +17,13 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import Literal
 from weft.ir.types import TensorType
 from weft.schedule.groups import Group, Leaf
+from weft.schedule.late import LateMemory
 from weft.schedule.memory import ArenaPlan, Buffers
 from weft.schedule.reasons import INLINED, REMATERIALIZED, said
 from weft.schedule.scan_rows import RowScan
 
-__all__ = ["Arena", "Constant", "GraphPlan", "Input", "Kernel", "Output", "Place", "ProgramPlan"]
-__all__ += ["Step", "Work", "bytes_of", "control_work", "described", "work_of"]
+__all__ = ["Arena", "Constant", "GraphPlan", "Input", "Kernel", "Late", "Output", "Place"]
+__all__ += ["ProgramPlan", "Step", "Work", "bytes_of", "control_work", "described", "work_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Kernel:
     shared   whether threads share its items
     work     the time of all items in picoseconds, as an expression of sizes of the run, if it
              depends on them; `cost` is then an estimate for likely sizes
+    tells    whether it computes a size that depends on data, and writes it to its scratch memory
     """
 
     name: str
@@ -46,6 +48,7 @@ class Kernel:
     stops: bool = False
     shared: bool = False
     work: int = 0
+    tells: bool = False
 
     @property
     def varies(self) -> bool:
@@ -89,7 +92,15 @@ class Arena:
     offset: int
 
 
-Place = Input | Output | Constant | Arena
+@dataclass(frozen=True, slots=True)
+class Late:
+    """In memory that is allocated during the run: the number of its address, and an offset."""
+
+    pointer: int
+    offset: int
+
+
+Place = Input | Output | Constant | Arena | Late
 
 
 # --- what runs ------------------------------------------------------------------------------------
@@ -120,6 +131,7 @@ class Step:
     rows      how a scan is split into parts of its rows, if it is; `nested` is then the plan of the
               body for one part
     kernels   its kernels, in order
+    tells     the names of sizes that depend on data, which this step tells
     """
 
     group: Group
@@ -127,6 +139,7 @@ class Step:
     nested: list[GraphPlan] = field(default_factory=list)
     rows: RowScan | None = None
     kernels: list[Kernel] = field(default_factory=list)
+    tells: list[str] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -210,6 +223,8 @@ class GraphPlan:
     constants   the values that are constants of the program
     memory      the offsets of other values in the arena; by group, the scratch memory of kernels
     in_place    pairs of an output and an input that may share a buffer: see `in_place.py`
+    late        what has sizes that the run itself tells: see `late.py`
+    boxed       the outputs that are boxes, as their sizes are late
     """
 
     name: str
@@ -220,17 +235,29 @@ class GraphPlan:
     constants: Mapping[Value, Literal]
     memory: ArenaPlan[Any]
     in_place: list[tuple[int, int]] = field(default_factory=list)
+    late: LateMemory = field(default_factory=LateMemory)
+    boxed: Set[int] = frozenset()
 
     def place(self, value: Value) -> Place | None:
         """The place of a value; None for a result that is never read."""
         if value in self._inputs:
             return Input(self._inputs[value])
+        own = self.late.pointer(value)
+        if own is not None:
+            return Late(own, 0)
         if value in self.outputs:
             return Output(self.outputs[value])
         if value in self.constants:
             return Constant(self.constants[value])
-        offset = self.memory.offsets.get(value)
-        return None if offset is None else Arena(offset)
+        return self.room(value)
+
+    def room(self, key: Any) -> Arena | Late | None:
+        """The place of a buffer of the arena or of a chunk: a value, or by group its scratch."""
+        offset = self.memory.offsets.get(key)
+        if offset is not None:
+            return Arena(offset)
+        late = self.late.place(key)
+        return None if late is None else Late(*late)
 
     @functools.cached_property
     def _inputs(self) -> dict[Value, int]:
@@ -335,6 +362,8 @@ def _where(plan: GraphPlan, value: Value) -> str:
             return f"as output {number}"
         case Arena(offset):
             return f"at {offset}"
+        case Late():
+            return "in memory that the run allocates"
     return "nowhere"
 
 

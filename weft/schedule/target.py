@@ -9,8 +9,9 @@ sees each as a `Kernel`), and at the end the program.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from weft.ir.graph import Node
 from weft.schedule.groups import Group
@@ -57,6 +58,8 @@ class Target(ABC):
     alignment = 64
     #: Bytes left free behind each value in the arena.
     padding = 0
+    #: Names of sizes that depend on data: the run itself tells them (`weft.schedule.late`).
+    late: Set[str] = frozenset()
 
     @abstractmethod
     def emits(self, node: Node) -> bool:
@@ -87,6 +90,22 @@ class Target(ABC):
     def rows(self, _node: Node) -> RowScan | None:
         """How a scan is split into parts of its rows for threads; None if that does not pay."""
         return None
+
+    def late_in(self, _size: int) -> Set[str]:
+        """The late names that a size depends on."""
+        return frozenset()
+
+    def let(self, text: str, low: int = 1, high: int | None = None) -> int:
+        """A name for the value of an expression over sizes of the run."""
+        raise NotImplementedError
+
+    def tells(self, _node: Node) -> bool:
+        """Whether the code of a node tells the late sizes of its results."""
+        return False
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Give up: there will be no program for this graph."""
+        raise NotImplementedError(reason)
 
 
 class Emitter(ABC):

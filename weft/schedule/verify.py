@@ -22,12 +22,14 @@ from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType
 from weft.ops.cards import SCAN
 from weft.schedule.groups import IN_REGISTERS, Group
+from weft.schedule.late import BOX
 from weft.schedule.layouts import Layout, suits
 from weft.schedule.memory import size_of_type
 from weft.schedule.nodes import literal_of
 from weft.schedule.plan import GraphPlan, ProgramPlan, Step
 from weft.schedule.target import Target
 from weft.schedule.verify_group import PlanError, same_elements, verify_group
+from weft.schedule.verify_late import verify_late
 from weft.schedule.views import dense
 
 __all__ = ["PlanError", "verify_plan"]
@@ -53,6 +55,7 @@ def verify_plan(
             if step.kind == "call" and step.nodes[0] not in program.calls:
                 raise PlanError(f"{step.nodes[0].op.name} is called, and has no number")
         _verify_places(found, target, known)
+        verify_late(found, target, known)
         _verify_constants(found, digests)
         if depth and found.in_place:
             raise PlanError(f"@{found.name} is nested, and writes where its inputs lie")
@@ -193,18 +196,19 @@ def _born(
     """What a step writes to the arena: first byte, end, what it is; and its last step."""
     made: list[tuple[tuple[int, int, str], int]] = []
     room = _number(step.room, known)
-    if room:
+    if room and plan.late.place(step.group) is None:
         at = offsets[step.group]
         made.append(((at, at + room, f"memory of step {place}"), place))
     for value in step.outputs:
         if value in plan.outputs:
             continue
         if value not in offsets:
-            if value in last:
+            if value in last and plan.late.place(value) is None:
                 raise PlanError(f"{value} is read, and lies nowhere")
             continue
         at = offsets[value]
-        end = at + max(1, _number(size_of_type(value.type), known))
+        size = BOX if value in plan.late.popped else size_of_type(value.type)
+        end = at + max(1, _number(size, known))
         made.append(((at, end, str(value)), last.get(value, place)))
     return made
 

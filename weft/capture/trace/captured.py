@@ -38,6 +38,7 @@ from weft.base.source import capturing, warn_user
 from weft.base.tracebacks import shorten
 from weft.capture.hooks import run_watched
 from weft.capture.outside_numbers import ChangingNumbers
+from weft.capture.trace.asked_again import with_asked_sizes
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
@@ -144,6 +145,7 @@ class Captured(Inspectable, Generic[P, R]):
         self._lock = threading.RLock()
         _live.add(self)
         self._sizes = SizeHistory()
+        self._fixed_data: set[str] = set()  # calls whose size depends on data and is asked for
         self._prepared = 0.0  # seconds spent on making programs
         self._uncacheable = 0
         self._defers_calls = True
@@ -497,11 +499,20 @@ class Captured(Inspectable, Generic[P, R]):
         self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: bool, plan: SizePlan | None
     ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         """One run, recorded: and how it ended, and what is wrong with it."""
-        recorded = self.make_recorder(args, kwargs)
+        run = functools.partial(self._run_once, args, kwargs, inside, plan)
+        return with_asked_sizes(self._fixed_data, lambda: self.make_recorder(args, kwargs), run)
+
+    def _run_once(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        inside: bool,
+        plan: SizePlan | None,
+        recorded: TraceRecorder,
+    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
         watch = recorded.watch
         if plan is not None:
-            recorded.sizes = RecordedSizes(plan, watch)
-        asked = None if recorded.sizes is None else recorded.sizes.asked
+            recorded.sizes = RecordedSizes(plan, watch, recorded.data_sizes)
         watch.defers_calls = self._defers_calls
         watch.changing = self._changing
         recorded.differentiated = not inside  # inside of vmap the tape sees each op
@@ -512,7 +523,7 @@ class Captured(Inspectable, Generic[P, R]):
         failed = False
         done.next = 0
         try:
-            with capturing(), recording(recorded), asking(asked):
+            with capturing(), recording(recorded), asking(recorded.asked):
                 result = run_watched(watch, self.function, args, kwargs)
                 ending = recorded.finish(result)
                 if watch.deferred is not None:

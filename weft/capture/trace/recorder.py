@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,11 @@ from weft.autodiff import engine
 from weft.autodiff.conditional_gradients import Doubts
 from weft.autodiff.node import with_shape
 from weft.autodiff.transforms.levels import check_open
-from weft.base.device import Device
+from weft.base.asked_sizes import AskedSizes
+from weft.base.device import CPU
 from weft.base.dim_algebra import Dim
-from weft.base.dims import dims_in
-from weft.base.dtypes import DType
+from weft.base.dims import bind_dims, dims_in
+from weft.base.dtypes import int64
 from weft.base.errors import GradientError, WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
@@ -28,6 +28,7 @@ from weft.capture.from_source.held import Maybe, undefined, use_all
 from weft.capture.from_source.run import Flow
 from weft.capture.trace.binding import Binding
 from weft.capture.trace.conflicts import conflicts
+from weft.capture.trace.data_sizes import COMPARISONS, RecordedDataSizes
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import (
     begins_to_learn,
@@ -35,56 +36,32 @@ from weft.capture.trace.new_leaves import (
     sets_requires_grad,
     unread_leaves,
 )
+from weft.capture.trace.raw_segment import RawSegment
 from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, needed
+from weft.capture.trace.result_leaves import as_result, holds_no_tensors, is_plain
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
 from weft.capture.watch.origin import Origin, input_name, pinned
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch
-from weft.core.bind import bind
+from weft.core.bind import bind, recorder
 from weft.core.grad_mode import no_grad
 from weft.core.number import CLASSES, Number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
+from weft.core.unrecorded import unrecorded
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.infer import infer_types
 from weft.ir.interpret import located, run_node
 from weft.ir.literal import CONSTANT, constant_attrs
-from weft.ir.op import Op
+from weft.ir.op import OPS, Op
 from weft.ir.signature import NONE, SAME, Constant, Given, Made, Signature, Write
 from weft.ir.types import TensorType
+from weft.ops.cards import DIM_SIZE
 from weft.ops.effects import apart, silently
 from weft.ops.identity import ASSUME_SHAPE
-from weft.record.control.nested import size_number
 from weft.record.recorder import Written
-
-
-class RawSegment:
-    """A segment of the recorded run, up to a question or the end."""
-
-    def __init__(
-        self,
-        guards: list[Any],
-        inputs: list[tuple[Value, Origin]],
-        nodes: list[Node],
-        question: Question | None,
-        answer: Any,
-    ) -> None:
-        self.guards = guards
-        self.inputs = inputs
-        self.nodes = nodes
-        self.question = question
-        self.answer = answer
-
-
-def _holds_no_tensors(leaf: Any) -> bool:
-    """Whether a result that the run made is complete as it is."""
-    if isinstance(leaf, np.ndarray):
-        return bool(leaf.dtype != object)
-    return isinstance(leaf, np.generic) or (
-        type(leaf) in (set, frozenset) and all(map(is_plain, leaf))
-    )
 
 
 class TraceRecorder(HistoryRecorder):
@@ -121,10 +98,12 @@ class TraceRecorder(HistoryRecorder):
         self._start = 0  # first node of the current segment
         self._numbers: dict[Value, Tensor] = {}  # values that are computed so far
         self._computed = 0  # number of nodes that are computed
+        self._known_sizes: dict[str, int] = {}  # of the nodes that are computed
         self._answers: dict[tuple[Value, str], Any] = {}
         self._arrays: dict[int, tuple[Any, Tensor]] = {}
         self._inputs_of_numbers: dict[int, Tensor] = {}  # by id of the origin, which is kept alive
         self.sizes: RecordedSizes | None = None  # which are symbolic, if any are
+        self.data_sizes = RecordedDataSizes(self._compute, self._holds)
         #: The sizes of tensors from outside that are no parameters, and where those are found.
         self.seen_sizes: dict[PlaceKey, tuple[Origin, tuple[int, ...]]] = {}
         self._all_nodes: list[Node] = []  # at the end, with those of the backward
@@ -136,7 +115,11 @@ class TraceRecorder(HistoryRecorder):
     def emit(self, op: Op, values: list[Value], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
         if self._backward_at is None and engine.passes.count != self._passes:
             self._backward_at = len(self.graph.nodes)
-        return super().emit(op, values, attrs)
+        before, self.data_sizes.infers = self.data_sizes.infers, True
+        try:
+            return super().emit(op, values, attrs)
+        finally:
+            self.data_sizes.infers = before
 
     # --- tensors from outside -----------------------------------------------------------------
 
@@ -278,6 +261,8 @@ class TraceRecorder(HistoryRecorder):
         numbers = self._numbers
         nodes = self.graph.nodes
         with no_grad(), self._unwatched():
+            if self.sizes is not None:
+                self._known_sizes.update(self.sizes.asked.hints)
             while self._computed < len(nodes):
                 node = nodes[self._computed]
                 for missing in [v.node for v in node.inputs if v not in numbers]:
@@ -316,11 +301,24 @@ class TraceRecorder(HistoryRecorder):
 
     def _compute_node(self, node: Any) -> None:
         try:
-            sizes = {} if self.sizes is None else self.sizes.asked.hints
-            parts = run_node(node, [self._numbers[v] for v in node.inputs], bind, sizes)
+            parts = run_node(node, [self._numbers[v] for v in node.inputs], bind, self._known_sizes)
         except WeftError as error:
             raise located(error, node) from error.__cause__
         self._numbers.update(zip(node.outputs, parts, strict=True))
+        if node.op.data_shape:
+            for value, part in zip(node.outputs, parts, strict=True):
+                bind_dims(value.tensor_type.shape, part.shape, self._known_sizes)
+
+    def _holds(self, gap: Dim, sign: str) -> bool | None:
+        """Whether a size that depends on data compares to 0 like this: a question to the run."""
+        if recorder() is not self:
+            return None  # in a branch or the body of a loop, which cannot ask
+        with unrecorded():
+            size = self.emit(DIM_SIZE, [], {"size": gap, "dtype": int64, "device": CPU})[0]
+            zero = self.emit(CONSTANT, [], constant_attrs(np.asarray(0), CPU))[0]
+            values = [self.value_of(size), self.value_of(zero)]
+            (held,) = self.emit(OPS[COMPARISONS[sign]], values, {})
+            return bool(self._ask(self.value_of(held), "bool"))
 
     def _cut(self, question: Question | None, answer: Any) -> None:
         nodes = self.graph.nodes[self._start :]
@@ -331,6 +329,9 @@ class TraceRecorder(HistoryRecorder):
 
     def settle(self, node: Node) -> tuple[Tensor, ...]:
         if not node.op.data_shape:
+            return super().settle(node)
+        if not self.data_sizes.fixes(node):
+            self.data_sizes.add(node)
             return super().settle(node)
         settled: list[Tensor] = []
         for value in node.outputs:
@@ -345,6 +346,11 @@ class TraceRecorder(HistoryRecorder):
         """Whether a shape has sizes that inputs do not tell."""
         told = {} if self.sizes is None else self.sizes.asked.hints
         return any(name not in told for size in dims_in(shape) for name in size.names)
+
+    @property
+    def asked(self) -> AskedSizes:
+        """What answers questions about sizes."""
+        return self.data_sizes.asked if self.sizes is None else self.sizes.asked
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -371,7 +377,7 @@ class TraceRecorder(HistoryRecorder):
             else:
                 if not is_plain(leaf):
                     self.refuse(f"the result holds a new {type(leaf).__name__}")
-                    self.usable = self.usable and _holds_no_tensors(leaf)
+                    self.usable = self.usable and holds_no_tensors(leaf)
                 stands.append(Constant(leaf))
         written = self.written.values()
         writes = [write for entry in written for write in self._writes(entry, binding)]
@@ -572,16 +578,3 @@ def _is_typed(node: Node) -> bool:
     """Whether the types of a node follow from its operands."""
     types = infer_types(node.op, node.inputs, node.attrs, node.graphs)
     return node.op.data_shape or list(types) == [value.type for value in node.outputs]
-
-
-def as_result(value: Any) -> Any:
-    """A symbolic size as a Python number that the graph gives."""
-    return size_number(value) if value.__class__ is Dim else value
-
-
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype)
-
-
-def is_plain(value: Any) -> bool:
-    """Whether a leaf is a constant under the guards: a number, a string, a class."""
-    return isinstance(value, (*_PLAIN, type, DType, Device, BuiltinFunctionType))

@@ -34,6 +34,13 @@ def told_by(values: Iterable[Value]) -> Iterator[tuple[str, Value]]:
                     yield name, value
 
 
+def told_by_data(nodes: Iterable[Node]) -> Iterator[tuple[str, Value]]:
+    """The names of sizes that depend on data, which these nodes tell."""
+    for node in nodes:
+        if node.op.data_shape:
+            yield from told_by(node.outputs)
+
+
 def with_tellers(inputs: Sequence[Value], nodes: Sequence[Node], tellers: Tellers) -> list[Value]:
     """The inputs of these nodes, with those that tell the other sizes in them."""
     given = list(inputs)
@@ -41,7 +48,7 @@ def with_tellers(inputs: Sequence[Value], nodes: Sequence[Node], tellers: Teller
         return given
     part = Graph("part")
     part.nodes = list(nodes)
-    wanted = names_in(part)
+    wanted = names_in(part) - {name for name, _ in told_by_data(nodes)}
     wanted.update(
         name
         for value in given

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.asked_sizes import AskedSizes, SizeFact, same_size
+from weft.base.asked_sizes import AskedSizes, DataSizes, SizeFact, same_size
 from weft.base.dim_algebra import Dim, constant_term, replaced
 from weft.base.dims import as_dim, bind_all, dim, dims_in
 from weft.base.errors import DTypeError
@@ -316,9 +316,9 @@ def _declared_size(size: Any, names: dict[str, Dim]) -> int:
 class RecordedSizes:
     """The symbolic sizes of one run: where each name is found, and what is guarded of it."""
 
-    def __init__(self, plan: SizePlan, watch: Watch) -> None:
+    def __init__(self, plan: SizePlan, watch: Watch, data: DataSizes | None = None) -> None:
         self.plan = plan
-        self.asked = plan.asked = AskedSizes(plan.hints, self._noted)
+        self.asked = plan.asked = AskedSizes(plan.hints, self._noted, data)
         self._watch = watch
         #: Of each name: an axis that tells it, and the size there.
         self.places: dict[str, SizePlace] = {}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from weft.capture.trace.raw_segment import RawSegment
 from weft.capture.trace.recompute_choice import split_path
-from weft.capture.trace.recorder import RawSegment
 from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, answer_key
-from weft.capture.trace.size_inputs import Tellers, told_by
+from weft.capture.trace.size_inputs import Tellers, told_by, told_by_data, with_tellers
 from weft.capture.watch.origin import same_place
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
@@ -39,6 +39,8 @@ def insert(
     tellers: Tellers = {}
     for i, segment in enumerate(path):
         for name, value in told_by([value for value, _ in segment.inputs]):
+            tellers.setdefault(name, value)
+        for name, value in told_by_data(segment.nodes):
             tellers.setdefault(name, value)
         if i >= len(shared):
             segment.tellers = dict(tellers)
@@ -120,11 +122,17 @@ def _export(path: list[Segment], start: int) -> None:
     for segment in path[start:]:
         for node in segment.nodes:
             _use(node.inputs, owners, segment)
+        if segment.tellers:
+            _use(segment.graph("part")[1], owners, segment)
         if segment.question is not None:
             _use([segment.question.value], owners, None)
         if segment.ending is not None:
             _use(segment.ending.made, owners, None)
-            _use(backward_inputs(segment.ending.backward), owners, None)
+            backward = segment.ending.backward
+            saved = backward_inputs(backward)
+            if backward is not None:
+                saved = with_tellers(saved, backward.nodes, segment.tellers)
+            _use(saved, owners, None)
 
 
 def backward_inputs(backward: PathBackward | None) -> list[Value]:

@@ -12,9 +12,17 @@ from typing import Any
 
 from weft.base.dim_algebra import dim_max
 from weft.base.dims import is_zero
-from weft.codegen.contract import ELEMENT, PAYLOAD
+from weft.codegen.contract import ELEMENT, PAYLOAD, NotNative
 from weft.codegen.control.heap import heap
-from weft.codegen.control.stacks import copy, new_cell, pop, push, size_of_type
+from weft.codegen.control.stacks import (
+    copy,
+    element_bytes,
+    is_boxed,
+    new_cell,
+    pop,
+    push,
+    size_of_type,
+)
 from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function
 from weft.ir.graph import Graph, Node, Value
@@ -214,7 +222,7 @@ def _while(frame: Frame) -> None:
     carries.read(body, consts)
     targets = carries.write(body, inputs)
     for i, (stack, kind) in enumerate(zip(stacks, pushed, strict=True)):
-        cell = new_cell(f, ELEMENT, stack.load(), "null", size_of_type(kind))
+        cell = new_cell(f, ELEMENT, stack.load(), "null", element_bytes(f.module, kind))
         stack.store(cell)
         frame.put(body, inputs + len(targets) + i, cell.bytes(PAYLOAD))
     frame.call(frame.graphs[1], body)
@@ -245,6 +253,8 @@ def _scan(frame: Frame) -> None:
     for i, (value, address) in enumerate(xs):
         if isinstance(value.type, StackType):
             size = size_of_type(value.type.element)
+            if is_boxed(f.module, value.type.element):
+                raise NotNative("a scan pops values whose sizes depend on data")
             top = f.ptr(f(f"call ptr @{heap(f.module)}(ptr %run, i64 {f.size(size)})"))
             popped[i] = (f.var("ptr", address.of("ptr").load()), top)
     made = {

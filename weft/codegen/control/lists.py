@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 
 from weft.base.dim_algebra import dim_max
 from weft.base.dims import has_dims, is_zero
-from weft.codegen.contract import PAYLOAD, SUM, Status
+from weft.codegen.contract import ELEMENT, PAYLOAD, SUM, NotNative, Status
+from weft.codegen.control.boxes import write_box
 from weft.codegen.control.heap import heap
 from weft.codegen.control.stacks import (
     copy,
+    element_bytes,
+    is_boxed,
     new_cell,
     only_cell,
     pop,
@@ -22,6 +25,7 @@ from weft.codegen.index import Index, Ptr
 from weft.codegen.text import Function
 from weft.ir.graph import Node
 from weft.ir.types import StackType, TensorType
+from weft.schedule.late import BOX
 
 __all__ = ["STACK_OPS"]
 
@@ -42,8 +46,16 @@ def _zeros(f: Function, _node: Node, _given: Addresses, out: Addresses, _check: 
 
 
 def _push(f: Function, node: Node, given: Addresses, out: Addresses, _check: Check) -> None:
-    size = size_of_type(node.inputs[1].type)
-    out[0].of("ptr").store(push(f, _top(given[0]), given[1], size))
+    kind = node.inputs[1].type
+    size = size_of_type(kind)
+    if not is_boxed(f.module, kind):
+        out[0].of("ptr").store(push(f, _top(given[0]), given[1], size))
+        return
+    cell = new_cell(f, ELEMENT, _top(given[0]), "null", BOX + size)
+    element = cell.bytes(PAYLOAD + BOX)
+    write_box(f, cell.bytes(PAYLOAD), element, kind)
+    copy(f, element, given[1], size)
+    out[0].of("ptr").store(cell)
 
 
 def _pop(f: Function, node: Node, given: Addresses, out: Addresses, check: Check) -> None:
@@ -55,7 +67,7 @@ def _pop(f: Function, node: Node, given: Addresses, out: Addresses, check: Check
     if below.name == "null":
         below = f.var("i8", count=64)
     if top.name == "null":
-        top = _room(f, size_of_type(kind.element))
+        top = _room(f, element_bytes(f.module, kind.element))
     check(f(f"call i32 @{name}(ptr %run, ptr {stack}, ptr {below}, ptr {top})"))
 
 
@@ -74,7 +86,28 @@ def _add(f: Function, _node: Node, given: Addresses, out: Addresses, _check: Che
     out[0].of("ptr").store(new_cell(f, SUM, _top(given[0]), _top(given[1])))
 
 
+def _fixed(f: Function, node: Node) -> None:
+    """Lists whose elements have sizes that depend on data are left to the interpreter."""
+    for value in (*node.inputs, *node.outputs):
+        kind = value.type.element if isinstance(value.type, StackType) else value.type
+        if isinstance(value.type, StackType) and is_boxed(f.module, kind):
+            raise NotNative(f"{node.op.name} of values whose sizes depend on data")
+
+
+def list_length(f: Function, node: Node, given: Addresses) -> Index:
+    """The length of a list that `list_all` stacks."""
+    return _integer(f, node, 1, given[1])
+
+
+def _all(f: Function, node: Node, given: Addresses, out: Addresses, check: Check) -> None:
+    count = node.out.tensor_type.shape[0]
+    is_empty = f(f"icmp slt i64 {f.size(count)}, 1")
+    check(f(f"select i1 {is_empty}, i32 {Status.FAILED}, i32 0"))
+    _pop_rows(f, node, count, given, out, check)
+
+
 def _only(f: Function, node: Node, given: Addresses, out: Addresses, _check: Check) -> None:
+    _fixed(f, node)
     size = size_of_type(node.inputs[0].type)
     place = _integer(f, node, 1, given[1])
     cell = only_cell(f, place, size)
@@ -95,6 +128,7 @@ def _integer(f: Function, node: Node, at: int, address: Ptr) -> Index:
 
 
 def _item(f: Function, node: Node, given: Addresses, out: Addresses, check: Check) -> None:
+    _fixed(f, node)
     kind = node.inputs[0].type
     assert isinstance(kind, StackType)
     name = pop(f.module, kind.element)
@@ -108,13 +142,24 @@ def _item(f: Function, node: Node, given: Addresses, out: Addresses, check: Chec
 
 
 def _rows(f: Function, node: Node, given: Addresses, out: Addresses, check: Check) -> None:
-    kind = node.inputs[0].type
-    assert isinstance(kind, StackType)
-    name = pop(f.module, kind.element)
-    size, count = size_of_type(kind.element), node.attrs["size"]
+    count = node.attrs["size"]
     if is_zero(count):
         check(str(Status.FAILED))
         return
+    if f.module.sizes.is_late(count):
+        is_empty = f(f"icmp slt i64 {f.size(count)}, 1")
+        check(f(f"select i1 {is_empty}, i32 {Status.FAILED}, i32 0"))
+    _pop_rows(f, node, count, given, out, check)
+
+
+def _pop_rows(
+    f: Function, node: Node, count: int, given: Addresses, out: Addresses, check: Check
+) -> None:
+    _fixed(f, node)
+    kind = node.inputs[0].type
+    assert isinstance(kind, StackType)
+    name = pop(f.module, kind.element)
+    size = size_of_type(kind.element)
     stack = f.var("ptr", _top(given[0]))
     with f.loop(0, count) as i:
         back = count - 1 - i
@@ -124,6 +169,7 @@ def _rows(f: Function, node: Node, given: Addresses, out: Addresses, check: Chec
 
 
 def _of(f: Function, node: Node, given: Addresses, out: Addresses, _check: Check) -> None:
+    _fixed(f, node)
     kind = node.inputs[0].type
     assert isinstance(kind, TensorType)
     count = kind.shape[0]
@@ -148,6 +194,7 @@ STACK_OPS: dict[str, Callable[[Function, Node, Addresses, Addresses, Check], Non
     "stack_pop": _pop,
     "stack_add": _add,
     "list_only": _only,
+    "list_all": _all,
     "list_item": _item,
     "list_rows": _rows,
     "list_of": _of,

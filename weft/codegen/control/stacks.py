@@ -18,9 +18,11 @@ from weft.codegen.elementwise import emit, has_emitter, load, memory_type, store
 from weft.codegen.index import Ptr, Size
 from weft.codegen.text import Function, Module
 from weft.ir.types import StackType, TensorType, Type
+from weft.schedule.late import BOX
 from weft.schedule.memory import size_of_type
 
-__all__ = ["new_cell", "only_cell", "pop", "push", "set_only", "size_of_type", "zeros_cell"]
+__all__ = ["element_bytes", "is_boxed", "new_cell", "only_cell", "pop", "push", "set_only"]
+__all__ += ["size_of_type", "zeros_cell"]
 
 _POP = [("ptr", "run"), ("ptr", "stack"), ("ptr", "below"), ("ptr", "top")]
 
@@ -42,6 +44,15 @@ def new_cell(f: Function, kind: int, a: str, b: str, size: int = 0) -> Ptr:
     _first(cell).store(a)
     _second(cell).store(b)
     return cell
+
+
+def element_bytes(module: Module, kind: Type) -> int:
+    """Bytes of an element in its cell: a value whose size depends on data is a box."""
+    return BOX if is_boxed(module, kind) else size_of_type(kind)
+
+
+def is_boxed(module: Module, kind: Type) -> bool:
+    return isinstance(kind, TensorType) and module.sizes.is_late(size_of_type(kind))
 
 
 def only_cell(f: Function, place: Size, size: int = 0) -> Ptr:
@@ -83,6 +94,8 @@ def pop(module: Module, element: TensorType | StackType) -> str:
     if isinstance(element, StackType):
         if has_dims(element.innermost.shape):
             name = "pop.stack"  # an address, whatever lies there
+    elif is_boxed(module, element):
+        name = "pop.box"
     elif isinstance(element.nbytes, Dim):  # all depends on the dtype and the size
         name = f"pop.{element.dtype.short}.size{module.sizes.slot(element.nbytes)}"
     return module.once(name, lambda m: _pop(m, name, element))
@@ -93,7 +106,7 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     pending ones are kept in a list of cells rather than by recursion."""
     one = _pop_one(module, name, element)
     f = module.function(name, "i32", _POP, "nounwind noinline")
-    size = size_of_type(element)
+    size = element_bytes(module, element)
     waiting, part, below, rest = (
         f.var("ptr", start) for start in ("null", "%stack", "null", "null")
     )
@@ -104,6 +117,9 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
     with f.when(f(f"icmp ne i64 {f.ptr('%stack', 'i64').load()}, {SUM}")):
         f.do(f"ret i32 {f(f'call i32 @{one}(ptr %run, ptr %stack, ptr %below, ptr %top)')}")
         f.block(f.fresh("never"))
+    if is_boxed(module, element):
+        f.do(f"ret i32 {Status.SIZES}")
+        return
     other = f.ptr(f(f"call ptr @{heap(module)}(ptr %run, i64 {f.size(size)})"))
     with f.when(f(f"icmp eq ptr {other}, null")):
         f.do(f"ret i32 {Status.OUT_OF_MEMORY}")
@@ -154,7 +170,7 @@ def _pop(module: Module, name: str, element: TensorType | StackType) -> None:
 
 def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
     """The same for a stack that is not a sum."""
-    size = size_of_type(element)
+    size = element_bytes(module, element)
     f = module.function(f"{name}.one", "i32", _POP, "nounwind noinline")
     stack, below, top = f.ptr("%stack", "ptr"), f.ptr("%below", "ptr"), f.ptr("%top")
     kind, a = stack.of("i64").load(), _first(stack).load_ptr()
@@ -162,6 +178,9 @@ def _pop_one(module: Module, name: str, element: TensorType | StackType) -> str:
         below.store(a)
         copy(f, top, stack.bytes(PAYLOAD), size)
         _done(f)
+    if is_boxed(module, element):  # zeros of an unknown size
+        f.do(f"ret i32 {Status.SIZES}")
+        return f.name
     with _case(f, kind, ZEROS):
         below.store(stack)
         _zero(f, element, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.codegen.indexing import classes, creation, joining, limits, read, write
+from weft.codegen.indexing import classes, counted, creation, joining, limits, read, write
 
 __all__ = ["EMITTERS"]
 
@@ -25,6 +25,8 @@ EMITTERS: dict[str, Callable[..., Any]] = {
     "minimum_at": write.combining("minimum"),
     "multiply_at": write.combining("multiply"),
     "nll": classes.nll,
+    "nonzero": counted.nonzero,
+    "repeat": counted.repeat,
     "row_sums": write.row_sums,
     "scatter_add": write.scatter_add,
     "setitem": write.setitem,

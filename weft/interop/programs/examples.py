@@ -10,7 +10,7 @@ import numpy as np
 from weft.base.dims import has_dims
 from weft.base.errors import DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.capture.trace.recorder import is_plain
+from weft.capture.trace.result_leaves import is_plain
 from weft.core.tensor import Tensor, type_of, wrap
 from weft.interop.programs.arguments import KINDS, example_sizes, replaced_shape
 from weft.ir.types import TensorType

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from weft.base.source import SourceLocation
 from weft.capture.names import fill_cell
-from weft.capture.trace.recorder import is_plain
+from weft.capture.trace.result_leaves import is_plain
 from weft.capture.watch.attributes import set_naturally
 from weft.capture.watch.effects import Effect
 from weft.capture.watch.origin import MISSING, Origin

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.autodiff.node import weft_namespace
+from weft.base.asked_sizes import AskedSizes, NotEmpty, asking
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
@@ -18,6 +19,7 @@ from weft.ir.graph import Builder, Graph, Node
 from weft.ir.types import TensorType
 from weft.passes.dead_code import DeadCode
 from weft.passes.lowering.attention import Fusion, Known, attentions
+from weft.passes.lowering.unique import UNIQUE_ALL, unique_graph
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
 from weft.record.make_graph import make_graph
@@ -28,7 +30,7 @@ _known: dict[Any, Graph] = {}
 
 
 def is_composite(node: Node) -> bool:
-    return node.op.composite
+    return node.op.composite or node.op is UNIQUE_ALL
 
 
 def decompose(graph: Graph, attends: Callable[[Fusion], bool] | None = None) -> Graph:
@@ -60,6 +62,8 @@ def decompose(graph: Graph, attends: Callable[[Fusion], bool] | None = None) -> 
 
 
 def _inner(node: Node) -> Graph | None:
+    if node.op is UNIQUE_ALL:
+        return unique_graph(node)
     types = tuple(value.type for value in node.inputs)
     key = (node.op, types, attrs_key(node.attrs))
     found = _known.get(key)
@@ -83,7 +87,9 @@ def _recorded(node: Node, types: tuple[Any, ...]) -> Graph:
             for made, value in zip(outs, node.outputs, strict=True)
         )
 
-    return DeadCode().run(DropStopGradient().run(make_graph(rule, *types)))
+    with asking(AskedSizes({}, data=NotEmpty())):
+        graph = make_graph(rule, *types)
+    return DeadCode().run(DropStopGradient().run(graph))
 
 
 def _dtype(kind: Any) -> Any:

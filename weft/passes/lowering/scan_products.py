@@ -17,6 +17,7 @@ from __future__ import annotations
 from weft.base.shapes import size_of
 from weft.ir.failing import DOES_MORE
 from weft.ir.graph import Builder, Graph, Node, Value
+from weft.ir.sizes import local_sizes
 from weft.ops.cards import MATMUL, PERMUTE_DIMS, SUM
 from weft.ops.control import SCAN
 from weft.passes.contract import Notes, Pass
@@ -59,7 +60,7 @@ class ScanProducts(Pass):
 def _has_products(node: Node) -> bool:
     if node.op is not SCAN or not isinstance(node.attrs["length"], int):
         return False
-    if node.attrs["length"] < 2:
+    if node.attrs["length"] < 2 or local_sizes(node.graphs[0]):  # sizes that iterations differ in
         return False
     return any(is_product(inner) for inner in node.graphs[0].nodes)
 

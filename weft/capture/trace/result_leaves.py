@@ -1,0 +1,37 @@
+"""The leaves of a result: which are constants under the guards, and sizes as numbers."""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType
+from typing import Any
+
+import numpy as np
+
+from weft.base.device import Device
+from weft.base.dim_algebra import Dim
+from weft.base.dtypes import DType
+from weft.record.control.nested import size_number
+
+__all__ = ["as_result", "holds_no_tensors", "is_plain"]
+
+
+def as_result(value: Any) -> Any:
+    """A symbolic size as a Python number that the graph gives."""
+    return size_number(value) if value.__class__ is Dim else value
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a leaf is a constant under the guards: a number, a string, a class."""
+    return isinstance(value, (*_PLAIN, type, DType, Device, BuiltinFunctionType))
+
+
+def holds_no_tensors(leaf: Any) -> bool:
+    """Whether a result that the run made is complete as it is."""
+    if isinstance(leaf, np.ndarray):
+        return bool(leaf.dtype != object)
+    return isinstance(leaf, np.generic) or (
+        type(leaf) in (set, frozenset) and all(map(is_plain, leaf))
+    )
