@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
@@ -131,7 +132,7 @@ def compile(
             dynamic=dynamic,
         )
     build = _builder(backend, check)
-    policy = Policy(True, fallback, limit, memory_budget, _checked_dynamic(dynamic))
+    policy = Policy(True, fallback, limit, memory_budget, _checked_dynamic(dynamic, function))
     return _expected(Captured(function, build, policy), backend)
 
 
@@ -200,20 +201,39 @@ def trace(
         )
     _check_callable(function, "trace")
     build = _builder(backend, check)
-    policy = Policy(
-        records=False, limit=limit, budget=memory_budget, dynamic=_checked_dynamic(dynamic)
-    )
+    declared = _checked_dynamic(dynamic, function)
+    policy = Policy(records=False, limit=limit, budget=memory_budget, dynamic=declared)
     return _expected(Captured(function, build, policy), backend)
 
 
-def _checked_dynamic(dynamic: Dynamic) -> Dynamic:
-    if isinstance(dynamic, (bool, Mapping)) or dynamic == "auto":
+def _checked_dynamic(dynamic: Dynamic, function: Any) -> Dynamic:
+    if isinstance(dynamic, Mapping):
+        _check_names(dynamic, function)
+        return dynamic
+    if isinstance(dynamic, bool) or dynamic == "auto":
         return dynamic
     raise RangeError(
         f"dynamic is {dynamic!r}",
         op="compile",
         hint='"auto", True, False, or shapes by the names of arguments: {"x": ("B", 64)}',
     )
+
+
+def _check_names(dynamic: Mapping[str, Any], function: Any) -> None:
+    """Shapes are for arguments that the function has."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return
+    if any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in parameters.values()):
+        return
+    for name in dynamic:
+        if name not in parameters:
+            raise RangeError(
+                f"dynamic gives a shape for {name!r}, which is no argument",
+                op="compile",
+                hint=f"arguments are {', '.join(parameters) or 'none'}",
+            )
 
 
 def _check_callable(function: Any, op: str) -> None:

@@ -362,6 +362,8 @@ def test_always() -> None:
     for size in (2, 0, 1, 4):
         call(weft.ones((size, 3)), weft.ones((3, 5)))
     assert len(call.recordings) == 1
+    with pytest.raises(weft.errors.RangeError, match="a shape for 'y', which is no argument"):
+        weft.compile(lambda x: x, dynamic={"y": ("B",)})
     with pytest.raises(weft.errors.RangeError, match="dynamic is 'always'"):
         weft.compile(lambda x: x, dynamic="always")
 
