@@ -38,7 +38,7 @@ from weft.base.source import capturing, warn_user
 from weft.base.tracebacks import shorten
 from weft.capture.hooks import run_watched
 from weft.capture.outside_numbers import ChangingNumbers
-from weft.capture.trace.asked_again import with_asked_sizes
+from weft.capture.trace.asked_again import Run, with_asked_sizes
 from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
@@ -453,7 +453,7 @@ class Captured(Inspectable, Generic[P, R]):
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss, inside: bool
-    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+    ) -> Run:
         """Record one run and add it to the tree, unless that is refused."""
         plan = self._size_plan(args, kwargs, miss)
         error: Exception | None = None
@@ -471,7 +471,7 @@ class Captured(Inspectable, Generic[P, R]):
                 holds = not asked.relations and recorded.holds_together()
                 if holds and not recorded.sizes.trouble:
                     recorded.watch.notes.sizes.update(recorded.sizes.told())
-                    return self._kept(recorded, ending, trouble, miss, inside)
+                    return self._kept((recorded, ending, trouble), miss, inside)
                 why = f"it needs {[*asked.unsolved, recorded.sizes.trouble][0]}"
             # What was asked may be what a recording lacks.
             plan = None if plan.asked is None else plan.related(plan.asked)
@@ -481,7 +481,7 @@ class Captured(Inspectable, Generic[P, R]):
             why = self._sizes.failure
         if why:
             fixed[0].watch.notes.sizes["fixed"] = "", f"all are fixed: {why}"
-        return self._kept(*fixed, miss, inside)
+        return self._kept(fixed, miss, inside)
 
     def _size_plan(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss
@@ -497,19 +497,14 @@ class Captured(Inspectable, Generic[P, R]):
 
     def _run_recorded(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: bool, plan: SizePlan | None
-    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+    ) -> Run:
         """One run, recorded: and how it ended, and what is wrong with it."""
         run = functools.partial(self._run_once, args, kwargs, inside, plan)
         return with_asked_sizes(self._fixed_data, lambda: self.make_recorder(args, kwargs), run)
 
     def _run_once(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        inside: bool,
-        plan: SizePlan | None,
-        recorded: TraceRecorder,
-    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+        self, args: Any, kwargs: Any, inside: bool, plan: SizePlan | None, recorded: TraceRecorder
+    ) -> Run:
         watch = recorded.watch
         if plan is not None:
             recorded.sizes = RecordedSizes(plan, watch, recorded.data_sizes)
@@ -544,15 +539,9 @@ class Captured(Inspectable, Generic[P, R]):
         trouble += [*watch.uncacheable, *recorded.refusals]
         return recorded, ending, trouble
 
-    def _kept(
-        self,
-        recorded: TraceRecorder,
-        ending: Ending | None,
-        trouble: list[str],
-        miss: Miss,
-        inside: bool,
-    ) -> tuple[TraceRecorder, Ending | None, list[str]]:
+    def _kept(self, run: Run, miss: Miss, inside: bool) -> Run:
         """Put a recording into the tree, unless there is trouble."""
+        recorded, ending, trouble = run
         watch = recorded.watch
         self._sizes.add(recorded.seen_sizes)
         if recorded.sizes is not None:
