@@ -144,3 +144,42 @@ def test_under_vmap() -> None:
     mapped = weft.vmap(lambda part: layer(part)[0])
     _agree(mapped(x), wanted)
     _agree(weft.compile(mapped, backend="native")(x), wanted)
+
+
+@pytest.mark.parametrize("backend", [None, "interpret"])
+def test_an_lstm_with_projections(backend: str | None) -> None:
+    """h is a projection; the second layer and the recurrence see that."""
+    rng = np.random.default_rng(0)
+    layer = nn.LSTM(4, 5, 2, proj_size=3)
+    numbers = {name: rng.normal(size=p.shape) for name, p in layer.named_parameters()}
+    for name, p in layer.named_parameters():
+        p.data = weft.asarray(numbers[name], dtype="float32")
+    given = rng.normal(size=(6, 2, 4))
+    x = weft.asarray(given, dtype="float32")
+    run = layer if backend is None else weft.compile(lambda x: layer(x), backend=backend)
+    out, (h, c) = run(x)
+
+    def sigmoid(v: Any) -> Any:
+        return 1 / (1 + np.exp(-v))
+
+    wanted, ends = given, []
+    for k in range(2):
+        w = {name: numbers[f"{name}_l{k}"] for name in ("weight_ih", "weight_hh", "weight_hr")}
+        bias = numbers[f"bias_ih_l{k}"] + numbers[f"bias_hh_l{k}"]
+        state, cell, rows = np.zeros((2, 3)), np.zeros((2, 5)), []
+        for step in wanted:
+            gates = step @ w["weight_ih"].T + state @ w["weight_hh"].T + bias
+            i, f, g, o = np.split(gates, 4, axis=1)
+            cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+            state = (sigmoid(o) * np.tanh(cell)) @ w["weight_hr"].T
+            rows.append(state)
+        wanted = np.stack(rows)
+        ends.append((state, cell))
+    np.testing.assert_allclose(out.detach().numpy(), wanted, rtol=1e-4, atol=1e-5)
+    for number, states in enumerate((h, c)):
+        expected = np.stack([end[number] for end in ends])
+        np.testing.assert_allclose(states.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    again, _ = layer(x, (h.detach(), c.detach()))
+    assert again.shape == (6, 2, 3)
+    with pytest.raises(weft.errors.RangeError, match="only an LSTM"):
+        nn.GRU(4, 5, proj_size=2)

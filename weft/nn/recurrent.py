@@ -66,6 +66,7 @@ class _Recurrent(Module):
 
     _gates = 1
     _states = 1
+    _projects = False
 
     def __init__(
         self,
@@ -76,10 +77,14 @@ class _Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        if not 0 <= proj_size < max(hidden_size, 1) or (proj_size and not self._projects):
+            what = "hidden_size" if self._projects else "1: only an LSTM projects"
+            raise RangeError(f"proj_size is {proj_size}, not in 0 … less than {what}")
         if not 0 <= dropout <= 1:
             raise RangeError(f"the probability of dropping is {dropout}, not in 0 … 1")
         if num_layers < 1 or hidden_size < 1:
@@ -91,18 +96,25 @@ class _Recurrent(Module):
         self.batch_first = batch_first
         self.dropout = dropout
         self.bidirectional = bidirectional
+        self.proj_size = proj_size
         rows = self._gates * hidden_size
         options = {"dtype": dtype, "device": device}
         for layer, suffix in self._places():
-            columns = hidden_size * self._directions if layer else input_size
+            columns = self._output * self._directions if layer else input_size
             shapes = {
                 "weight_ih": (rows, columns),
-                "weight_hh": (rows, hidden_size),
+                "weight_hh": (rows, self._output),
                 **({"bias_ih": (rows,), "bias_hh": (rows,)} if bias else {}),
+                **({"weight_hr": (proj_size, hidden_size)} if proj_size else {}),
             }
             for name, shape in shapes.items():
                 self.register_parameter(name + suffix, Parameter(empty(shape, **options)))
         self.reset_parameters()
+
+    @property
+    def _output(self) -> int:
+        """The size of h: smaller than `hidden_size` where an LSTM projects it."""
+        return self.proj_size or self.hidden_size
 
     @property
     def _directions(self) -> int:
@@ -173,18 +185,20 @@ class _Recurrent(Module):
 
     def _first_states(self, x: Tensor, hx: Any, batched: bool) -> list[States]:
         places = self.num_layers * self._directions
-        shape = (places, x.shape[1], self.hidden_size)
+        sizes = (self._output, self.hidden_size)[: self._states]
+        shapes = [(places, x.shape[1], size) for size in sizes]
         if hx is None:
-            zero = zeros(shape[1:], dtype=x.dtype, device=x.device)
-            return [(zero,) * self._states] * places
+            place = {"dtype": x.dtype, "device": x.device}
+            return [tuple([zeros(shape[1:], **place) for shape in shapes])] * places
         given = lowered(hx) if isinstance(hx, Tensor) else lowered(*hx)
         if not batched:
             given = tuple(expand_dims(state, 1) for state in given)
-        if len(given) != self._states or any(state.shape != shape for state in given):
-            wanted = "(h, c), each" if self._states == 2 else "h"
+        if [state.shape for state in given] != shapes:
+            wanted = "(h, c)" if self._states == 2 else "h"
             shown = ", ".join(str(state.shape) for state in given)
+            needed = ", ".join(map(str, shapes))
             raise ShapeError(
-                f"the first state must be {wanted} of shape {shape}; given: {shown}",
+                f"the first state must be {wanted} of shape {needed}; given: {shown}",
                 op=type(self).__name__,
                 operands=[type_of(x)],
             )
@@ -207,12 +221,15 @@ class _Recurrent(Module):
         """One layer in one direction over all steps."""
         suffix = f"_l{layer}{'_reverse' if direction else ''}"
         weight, bias = getattr(self, "weight_hh" + suffix), getattr(self, "bias_hh" + suffix, None)
+        projection = getattr(self, "weight_hr" + suffix, None)
         # What the inputs put into the gates is one product for all steps.
         own = getattr(self, "weight_ih" + suffix), getattr(self, "bias_ih" + suffix, None)
         into = F.linear(x, *own)
 
         def step(state: States, given: tuple[Tensor, ...]) -> tuple[States, Tensor]:
             new = self._step(given[0], F.linear(state[0], weight, bias), state)
+            if projection is not None:
+                new = (F.linear(new[0], projection), *new[1:])
             if mask is None:
                 return new, new[0]
             going = given[1]
@@ -233,6 +250,7 @@ class _Recurrent(Module):
             "batch_first": False,
             "dropout": 0,
             "bidirectional": False,
+            "proj_size": 0,
         }
         for name, value in usual.items():
             if getattr(self, name) != value:
@@ -265,8 +283,8 @@ class RNN(_Recurrent):
             batch_first,
             dropout,
             bidirectional,
-            device,
-            dtype,
+            device=device,
+            dtype=dtype,
         )
         self.nonlinearity = nonlinearity
 
@@ -275,10 +293,11 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    """Long short-term memory over sequences."""
+    """Long short-term memory over sequences; with `proj_size`, h is a projection to that size."""
 
     _gates = 4
     _states = 2
+    _projects = True
 
     def _step(self, x: Tensor, hidden: Tensor, state: States) -> States:
         return lstm_step(x + hidden, state[1])
