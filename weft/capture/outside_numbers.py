@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, Kind
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.origin import CALC, PIN, Origin, calculation, itself
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from weft.capture.watch.watch import Watch
 
 NUMBERS = frozenset({int, float})
+_LINEAR = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos})
 #: The kinds of results that depend on the numbers, not only on their kinds.
 _OF_ANY_KIND = frozenset({operator.pow, pow, min, max})
 _LIMIT = 1 << 63
@@ -72,13 +74,16 @@ def _key(origin: Origin) -> Any:
 class OutsideNumber:
     """One such number: `value` in this call, at `origin` in any other."""
 
-    __slots__ = ("kind", "origin", "value", "watch")
+    __slots__ = ("kind", "made_of", "origin", "value", "watch")
 
-    def __init__(self, watch: Watch, origin: Origin, value: Any) -> None:
+    def __init__(
+        self, watch: Watch, origin: Origin, value: Any, made_of: tuple[Any, ...] = ()
+    ) -> None:
         self.watch = watch
         self.origin = origin
         self.value = value
         self.kind: Kind = PYTHON_KINDS[type(value)]
+        self.made_of = made_of  # of a calculation: the function and its operands
 
     def know(self) -> Any:
         self.watch.guard("value", self.origin, self.value)
@@ -98,16 +103,36 @@ class OutsideNumber:
         origin = calculation(function, places)
         if function in _OF_ANY_KIND:
             self.watch.guard("class", origin, type(result))
-        return stands_for(self.watch, origin, result)
+        return stands_for(self.watch, origin, result, (function, *found))
 
     def data(self) -> Any:
         assert self.watch.tensors is not None
         return self.watch.tensors.number(self.origin, self.value)._data
 
+    def size(self) -> int:
+        """The number as a size, symbolic where a recording can have it so. Of sums and multiples,
+        the parts are symbolic, so that the distance of i and i + 4 is known."""
+        assert self.watch.tensors is not None
+        function, *operands = self.made_of or (None,)
+        if function in _LINEAR and all(map(_is_whole, operands)):
+            found = [x.size() if isinstance(x, OutsideNumber) else x for x in operands]
+            if function is not operator.mul or not all(isinstance(x, Dim) for x in found):
+                made: int = function(*found)
+                return made
+        size = self.watch.tensors.size(self.origin, self.value)
+        return self.know() if size is None else size
+
     @property
     def given(self) -> Origin:
         """Where a call finds the number as Python's own: inputs of the graph are tensors."""
         return calculation(itself, (self.origin,))
+
+
+def _is_whole(x: Any) -> bool:
+    """Whether a part of a number is an int that is a size itself, or only told by such."""
+    if isinstance(x, OutsideNumber):
+        return x.kind == "int" and (bool(x.made_of) or x.value >= 0)
+    return type(x) is int
 
 
 def _know_all(operands: Iterable[Any]) -> None:
@@ -116,9 +141,9 @@ def _know_all(operands: Iterable[Any]) -> None:
             x.know()
 
 
-def stands_for(watch: Watch, origin: Origin, value: Any) -> Any:
+def stands_for(watch: Watch, origin: Origin, value: Any, made_of: tuple[Any, ...] = ()) -> Any:
     """A number that each call finds at a place; one that no graph holds becomes a guard."""
-    found = OutsideNumber(watch, origin, value)
+    found = OutsideNumber(watch, origin, value, made_of)
     if type(value) is int and not -_LIMIT <= value < _LIMIT:
         return found.know()
     return outside_number(found)

@@ -55,6 +55,9 @@ class Outside(Protocol):
     def data(self) -> Any:
         """What stands for the number in the graph: one of its inputs."""
 
+    def size(self) -> int:
+        """The number as a size, symbolic where a recording can have it so."""
+
 
 class Number(Tensor):
     """A 0-d value that stands for a Python number.

@@ -17,13 +17,14 @@ from weft.base.asked_sizes import numbers_of
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.iteration import numbers_in
+from weft.capture.from_source.number_index import in_range
 from weft.capture.from_source.tokens import py_call_like
 from weft.capture.watch import library, operators, stores
 from weft.capture.watch.follow import module_of
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.values import CONTAINERS
-from weft.core.number import Number, is_outside, is_unknown, kind_of
+from weft.core.number import Number, is_unknown, kind_of
 from weft.core.public import PUBLIC
 from weft.core.tensor import Tensor
 
@@ -92,25 +93,6 @@ def _place(hooks: Hooks, part: Any) -> Any:
     if not isinstance(part, Tensor):
         hooks.deep(part, "an index", calls=False)
     return part
-
-
-def in_range(x: Tensor, key: Any) -> Any:
-    """An index, in which numbers that Python knows in each call are inside of their axis: that they
-    stay so becomes a guard. Others are the numbers themselves, for their error."""
-    parts = key if type(key) is tuple else (key,)
-    if not any(map(is_outside, parts)):
-        return key
-    if not all(is_outside(part) or type(part) in (int, slice) for part in parts):
-        return settled(key, keeps=True)
-    made = [
-        settled(part) if is_outside(part) and not _is_inside(part, size) else part
-        for part, size in zip(parts, (*x.shape, *[0] * len(parts)), strict=False)
-    ]
-    return tuple(made) if type(key) is tuple else made[0]
-
-
-def _is_inside(number: Any, size: Any) -> bool:
-    return type(size) is int and number.kind == "int" and bool(-size <= number < size)
 
 
 def _bounds(key: Any) -> Any:

@@ -461,9 +461,7 @@ class Captured(Inspectable, Generic[P, R]):
         while plan is not None:
             try:
                 recorded, ending, trouble = self._run_recorded(args, kwargs, inside, plan)
-            except (
-                Exception
-            ) as raised:  # with the sizes of this call it may be another one, or none
+            except Exception as raised:  # with the sizes of this call there may be none
                 error = raised
             else:
                 assert recorded.sizes is not None
@@ -489,11 +487,12 @@ class Captured(Inspectable, Generic[P, R]):
         """Which sizes are symbolic in a recording of this call."""
         if self.policy.dynamic is False or self._uncacheable:
             return None
+        numbers = bool(self._changing.places)
         if miss.taken:  # the way up to there is shared
-            taken = miss.taken[0].sizes
-            return None if taken is None else taken.in_call(self._sizes.origins, args, kwargs)
+            plan = miss.taken[0].sizes or self._sizes.of_numbers(numbers)
+            return plan and plan.in_call(self._sizes.origins, args, kwargs)
         names = parameter_names(self.function, len(args))
-        return self._sizes.plan(self.policy.dynamic, names, args, kwargs)
+        return self._sizes.plan(self.policy.dynamic, names, args, kwargs, numbers)
 
     def _run_recorded(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], inside: bool, plan: SizePlan | None

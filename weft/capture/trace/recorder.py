@@ -217,6 +217,10 @@ class TraceRecorder(HistoryRecorder):
             self._inputs_of_numbers[id(origin)] = found
         return found
 
+    def size(self, origin: Origin, value: int) -> int | None:
+        """A symbolic size for a number from outside; None where it is to be a number."""
+        return None if self.sizes is None else self.sizes.number(origin, value, self._input)
+
     def read_grad(self, tensor: Tensor) -> None:
         if id(tensor) in self.grads_set:
             return  # the run itself set it

@@ -7,8 +7,9 @@ all calls share a name; that they stay equal is a guard.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,21 +21,25 @@ from weft.base.dims import as_dim, bind_all, dim, dims_in
 from weft.base.errors import DTypeError
 from weft.capture.trace.size_inputs import linear_name
 from weft.capture.watch.guards import Guard
-from weft.capture.watch.origin import PIN, STEP_KINDS, Origin, input_name
-from weft.capture.watch.size_guards import SizeGuard, SizePlace
+from weft.capture.watch.origin import CALC, PIN, STEP_KINDS, Origin, calculation, input_name
+from weft.capture.watch.size_guards import SizeGuard, SizePlace, rows_of
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch, here
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, type_of
 from weft.ir.types import TensorType
 
 Shape = tuple[int, ...]
 #: Where a tensor is found, the same for each recording.
 PlaceKey = tuple[Any, ...]
+#: Adds an input to the graph: its type, where it is found, and what it is in this call.
+AddInput = Callable[[TensorType, Origin, Tensor], Any]
 #: How many sets of sizes are compared with those of a call.
 ROWS = 8
 #: After so many recordings with symbolic sizes that came to nothing, no more are tried; an axis
 #: whose number is asked for as often is fixed.
 FAILURES = 3
+#: Numbers from here on are no sizes.
+LARGEST = 1 << 48
 
 
 def place_key(origin: Origin, known: dict[int, PlaceKey] | None = None) -> PlaceKey:
@@ -46,7 +51,10 @@ def place_key(origin: Origin, known: dict[int, PlaceKey] | None = None) -> Place
     if found is not None:
         return found
     key: Any = origin.key
-    if origin.kind == PIN:
+    if origin.kind == CALC:
+        parts = [place_key(x) if isinstance(x, Origin) else repr(x) for x in origin.operands]
+        key = (repr(key), *parts)
+    elif origin.kind == PIN:
         key = id(key)
     elif isinstance(key, Origin):
         key = place_key(key, known)
@@ -69,6 +77,7 @@ class SizePlan:
     relations  what names stand for, as the code asked
     asked_at   of such a name: what was asked, and where
     asked      the questions of the last recording by this plan
+    fixed      places whose numbers the code asks for again and again
     """
 
     shapes: dict[PlaceKey, Shape] = field(default_factory=dict)
@@ -77,6 +86,20 @@ class SizePlan:
     relations: dict[str, int] = field(default_factory=dict)
     asked_at: dict[str, str] = field(default_factory=dict)
     asked: AskedSizes | None = field(default=None, init=False)
+    fixed: frozenset[tuple[PlaceKey, int]] = frozenset()
+
+    def number(self, place: Origin, value: int) -> int | None:
+        """The size that a number from outside is; None where it is to be a number."""
+        key = place_key(place)
+        if (key, 0) in self.fixed:
+            return None
+        if key not in self.shapes:
+            self.shapes[key] = (dim(size_name(place, None, self.hints)), 0)
+        name = self.shapes[key][0]
+        assert isinstance(name, Dim)
+        self.hints[name.names[0]] = value
+        size = replaced(name, self.relations)
+        return size if isinstance(size, Dim) and replaced(size, self.hints) == value else None
 
     def shape_of(self, origin: Origin, facts: TensorFacts, in_module: bool) -> Shape | None:
         """The shape of a tensor from outside; None where all of it is as it is in this call."""
@@ -118,7 +141,7 @@ class SizePlan:
             if told is not None and told not in self.hints and isinstance(value, Dim):
                 rest = constant_term(value)
                 hints[told] = (hints[name] - rest) // value._terms[0][1]
-        return SizePlan(dict(self.shapes), hints, self.arguments, self.relations)
+        return SizePlan(dict(self.shapes), hints, self.arguments, self.relations, fixed=self.fixed)
 
     def bounds_of(self, name: str) -> tuple[int, int | None]:
         """The sizes that the name may stand for."""
@@ -141,16 +164,19 @@ class SizePlan:
         relations = {**known, **found}
         if _printed(relations) == _printed(self.relations):
             return None
-        return SizePlan(self.shapes, asked.hints, self.arguments, relations, self.asked_at)
+        return SizePlan(
+            self.shapes, asked.hints, self.arguments, relations, self.asked_at, self.fixed
+        )
 
 
 def _printed(relations: Mapping[str, int]) -> dict[str, tuple[str, Any]]:
     return {name: (str(v), getattr(v, "bounds", None)) for name, v in relations.items()}
 
 
-def size_name(origin: Origin, axis: int, taken: Mapping[str, int]) -> str:
-    base = input_name(origin.text).replace(".", "_")
-    name = f"{base}_{axis}"
+def size_name(origin: Origin, axis: int | None, taken: Mapping[str, int]) -> str:
+    name = input_name(origin.text).replace(".", "_")
+    if axis is not None:
+        name = f"{name}_{axis}"
     while name in taken:
         name = f"{name}_"
     return name
@@ -189,9 +215,31 @@ class SizeHistory:
         self.failure = f"{type(error).__name__}: {error}"
 
     def plan(
+        self,
+        dynamic: Any,
+        names: Sequence[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        numbers: bool,
+    ) -> SizePlan | None:
+        """What is to be symbolic in a recording of this call; None: nothing. `numbers`: there are
+        numbers that change from call to call, which may be sizes."""
+        plan = self._of_tensors(dynamic, names, args, kwargs)
+        if plan is None:
+            return self.of_numbers(numbers)
+        plan.fixed = self._fixed()
+        return plan
+
+    def of_numbers(self, numbers: bool) -> SizePlan | None:
+        """A plan in which nothing is symbolic but numbers; None where there are none."""
+        return SizePlan(fixed=self._fixed()) if numbers and self.failures < FAILURES else None
+
+    def _fixed(self) -> frozenset[tuple[PlaceKey, int]]:
+        return frozenset(place for place, count in self.asked.items() if count >= FAILURES)
+
+    def _of_tensors(
         self, dynamic: Any, names: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> SizePlan | None:
-        """What is to be symbolic in a recording of this call; None: nothing."""
         if isinstance(dynamic, Mapping):
             return declared(dynamic, names, args, kwargs)
         if dynamic is True:
@@ -322,12 +370,32 @@ class RecordedSizes:
         self._watch = watch
         #: Of each name: an axis that tells it, and the size there.
         self.places: dict[str, SizePlace] = {}
+        self._numbers: dict[int, int | None] = {}  # by id of the origin, which is kept alive
         self.trouble = ""  # why the recording cannot be used: a fact about sizes nobody finds
 
     def shape_of(self, origin: Origin, facts: TensorFacts, in_module: bool) -> Shape | None:
         found = self.plan.shape_of(origin, facts, in_module)
         self.asked.hints.update(self.plan.hints)
         return found
+
+    def number(self, origin: Origin, value: int, add_input: AddInput) -> int | None:
+        """The size that a number from outside is; None: it stays a number."""
+        if id(origin) not in self._numbers:
+            self._numbers[id(origin)] = self._size_of(origin, value, add_input)
+        return self._numbers[id(origin)]
+
+    def _size_of(self, origin: Origin, value: int, add_input: AddInput) -> int | None:
+        if not 0 <= value < LARGEST:
+            return None
+        place = calculation(rows_of, (origin,))
+        size = self.plan.number(place, value)
+        self.asked.hints.update(self.plan.hints)
+        if size is not None:
+            rows = rows_of(value)
+            self._watch.guard("value", calculation(operator.ge, (origin, 0)), True)
+            add_input(type_of(rows).like(shape=(size, 0)), place, rows)
+            self.guard_axes(place, (size, 0))
+        return size
 
     def guard_axes(self, origin: Origin, shape: Shape) -> None:
         """Guard the symbolic axes of a tensor: the first of a name tells its number."""
@@ -344,7 +412,7 @@ class RecordedSizes:
         """Of each name, for `weft.explain`: where it is found, and what became of it."""
         found: dict[str, tuple[str, str]] = {}
         for name, place in self.places.items():
-            found[name] = f"axis {place.axis} of {place.origin.text}", "any size"
+            found[name] = place.text, "any size"
         for name, value in self.plan.relations.items():
             why = self.plan.asked_at.get(name, "")
             if not isinstance(value, Dim) or name not in value.names:

@@ -27,7 +27,7 @@ from weft.capture.watch.follow import PURE_WEFT, RECORDING, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.read_back import before_method
-from weft.capture.watch.settled_numbers import settled_all, settled_named
+from weft.capture.watch.settled_numbers import settled_all, settled_named, sized
 from weft.capture.watch.unseen_changes import bases_of, contents
 from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
@@ -211,6 +211,14 @@ _OF_VALUES = frozenset(
     }
 )
 
+#: Functions whose ints are sizes, which may be symbolic.
+_TAKE_SIZES = frozenset(
+    {
+        *("zeros", "ones", "empty", "full", "rand", "randn", "arange", "eye", "new_zeros"),
+        *("reshape", "view", "broadcast_to", "expand", "narrow", "tile"),
+    }
+)
+
 
 @functools.cache
 def takes_numbers(function: Any) -> bool:
@@ -243,6 +251,9 @@ _MARKS = frozenset({"_register_hook", "_retain_grad", "_register_post_accumulate
 def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function of Weft that is not followed."""
     hooks.use_items(*args, *kwargs.values())
+    if hooks.watch.numbers and function.__name__ in _TAKE_SIZES:
+        values = function.__name__ == "full"  # of the others, all numbers are sizes
+        args = (*map(sized, args[:1]), *args[1:]) if values else tuple(map(sized, args))
     if hooks.watch.numbers and not takes_numbers(function):
         keeps = hooks.flow.depth > 0  # inside of a loop or branch, nobody can be asked
         args, kwargs = settled_all(args, keeps), settled_named(kwargs, keeps)

@@ -176,7 +176,7 @@ def _said(function: Callable[..., Any], parts: list[str]) -> str:
     if symbol is not None and len(parts) == 2:
         return f"({parts[0]} {symbol} {parts[1]})"
     bare = [part[1:-1] if part.startswith("(") else part for part in parts]
-    if function in (itself, bool):
+    if function in (itself, bool) or function.__name__ == "rows_of":
         return bare[0]
     return f"{getattr(function, '__name__', 'f')}({', '.join(bare)})"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from weft.core.number import Number, python_number
+from weft.core.number import Number, is_outside, python_number
 
 
 def settled(value: Any, keeps: bool = False) -> Any:
@@ -40,3 +40,14 @@ def settled_named(kwargs: dict[str, Any], keeps: bool = False) -> dict[str, Any]
     if not kwargs:
         return kwargs
     return {key: settled(value, keeps) for key, value in kwargs.items()}
+
+
+def sized(value: Any) -> Any:
+    """A value with sizes for the ints that Python knows in each call: symbolic ones where the
+    recording can have them so."""
+    if is_outside(value) and value.kind == "int":
+        return value.outside.size()
+    if type(value) in (tuple, list):
+        parts = [sized(part) for part in value]
+        return value if all(map(operator.is_, parts, value)) else type(value)(parts)
+    return value

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from weft.base.asked_sizes import SizeFact
 from weft.base.dim_algebra import Dim, constant_term
 from weft.capture.watch.origin import Origin
+from weft.core.tensor import Tensor, wrap
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
@@ -21,6 +24,18 @@ class SizePlace(NamedTuple):
     origin: Origin
     axis: int
     size: Dim
+
+    @property
+    def text(self) -> str:
+        """The place, as a user reads it."""
+        if self.origin.key is rows_of:  # a number
+            return self.origin.text
+        return f"axis {self.axis} of {self.origin.text}"
+
+
+def rows_of(count: int) -> Tensor:
+    """A tensor of so many empty rows: as an input of a graph, it tells a number that is a size."""
+    return wrap(np.empty((count, 0), np.int8))
 
 
 Find = Callable[[str], SizePlace | None]
@@ -57,7 +72,7 @@ class SizeGuard:
         where that holds of any size."""
         size, texts = place.size, _Texts(find)
         at = texts.size(place)
-        where = f"axis {place.axis} of {place.origin.text}"
+        where = place.text
         if not tells:
             wanted = texts.of(size)
             if wanted is None:
@@ -133,7 +148,7 @@ class _Texts:
                 text = f"({text}{-constant:+d})"
             if factor != 1:
                 text = f"({text}//{factor})"
-            self._known[name] = text, f"axis {place.axis} of {place.origin.text}"
+            self._known[name] = text, place.text
         return self._known[name][0]
 
     def of(self, size: int) -> str | None:

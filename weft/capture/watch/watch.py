@@ -65,6 +65,9 @@ class TensorWatcher(Protocol):
     def number(self, origin: Origin, value: float) -> Any:
         """The graph input for a number from outside."""
 
+    def size(self, origin: Origin, value: int) -> int | None:
+        """A symbolic size for a number from outside; None where it is to be a number."""
+
     def sized(self, tensor: Tensor, origin: Origin, facts: Any, in_module: bool) -> Any:
         """The shape of a tensor from outside where some of its sizes are symbolic, else None."""
 

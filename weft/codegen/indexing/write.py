@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 
-from weft.base.dim_algebra import dim_min
+from weft.base.dim_algebra import dim_max, dim_min
 from weft.base.dims import has_dims, is_zero, typical
 from weft.base.dtypes import NARROW_FLOATS, DType
 from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
@@ -190,8 +190,9 @@ def _written(module: Module, name: str, w: Writing, run_at: int) -> list[Kernel]
     pointers = [argument(f, w.first_tensor + i) for i in range(len(w.kinds))]
     each = math.prod(sizes[axis] for axis in turns)
     columns = dim_min(module.machine.piece(max(_COLUMNS // size, 1), size), block)
+    columns = dim_max(columns, 1)  # the block may be empty
     items = math.prod(sizes[axis] for axis in free) if free else -(-block // columns)
-    share = typical(block) / (1 if free else typical(items))
+    share = typical(block) / (1 if free else max(typical(items), 1))
     cost = typical(each) * (0.4 + 0.3 * len(w.kinds) + share * size / 30)
     run = pollable_run(f, run_at, cost)
     slow, round_ = loop_to_poll([typical(sizes[axis]) for axis in turns], cost)

@@ -54,9 +54,8 @@ class SpecPlan(SizePlan):
         made = super().related(asked)
         if made is None:
             return None
-        return SpecPlan(
-            made.shapes, made.hints, False, made.relations, made.asked_at, self.call, self.table
-        )
+        known = made.shapes, made.hints, False, made.relations, made.asked_at
+        return SpecPlan(*known, call=self.call, table=self.table)
 
 
 class ProgramRecorder(TraceRecorder):
