@@ -273,3 +273,20 @@ def test_the_graph_computes_again_behind_fences() -> None:
     names = [node.op.name for node in graph.nodes]
     assert names.count("tanh") == 20  # not merged with those of the first time
     assert "fence" in names
+
+
+@pytest.mark.parametrize("mode", ["eager", "interpret", "native"])
+def test_second_derivatives_with_a_level_of_their_own(mode: str) -> None:
+    """What a backward under `vmap` computes again is not of that `vmap`."""
+    x = weft.tensor([0.3, 0.7], dtype="float64")
+
+    def block(t: Any) -> Any:
+        return weft.sin(t) * weft.exp(-t * t)
+
+    def second(block: Any) -> Any:
+        return weft.jacrev(weft.jacrev(lambda x: x * block(x * 2) + block(x)))
+
+    found = second(weft.checkpoint(block))
+    if mode != "eager":
+        found = weft.compile(found, backend=mode)
+    np.testing.assert_allclose(found(x).numpy(), second(block)(x).numpy(), rtol=1e-12)

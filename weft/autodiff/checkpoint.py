@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 from weft.autodiff.node import Dropped, Node, OpNode, PartNode, count
+from weft.autodiff.transforms.levels import left, open_levels
 from weft.autodiff.transforms.trees import transformed
 from weft.base.errors import DTypeError, GradientError
 from weft.core.autocast import autocasting
@@ -95,6 +97,7 @@ class Region(Recorder):
         self._kept: list[Any] | None = None
         self._expected: list[str] = []  # the ops whose nodes dropped something
         self._autocast = mode.autocast
+        self._levels = open_levels()
         self._start(again=False)
 
     def _start(self, *, again: bool) -> None:
@@ -175,7 +178,14 @@ class Region(Recorder):
             tensor._data, tensor._node = data, node
         computes_again(True)
         try:
-            with enable_grad(), autocasting(self._autocast), recording(self):
+            with ExitStack() as stack:
+                # The levels of transforms that the backward pass opened know nothing of this.
+                newer = [level for level in open_levels() if level not in self._levels]
+                if newer:
+                    stack.enter_context(left(newer[0]))
+                stack.enter_context(enable_grad())
+                stack.enter_context(autocasting(self._autocast))
+                stack.enter_context(recording(self))
                 self.function(*self.args, **self.kwargs)
         finally:
             computes_again(False)

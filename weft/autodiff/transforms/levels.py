@@ -362,6 +362,11 @@ def level_active() -> bool:
     return any(isinstance(found, Level) or found.marks_all for found in binding._thread.recorders)
 
 
+def open_levels() -> list[Level]:
+    """The levels that this thread is on, outermost first."""
+    return [found for found in binding._thread.recorders if isinstance(found, Level)]
+
+
 def innermost_level() -> Level | None:
     """The innermost recorder, if it is a level."""
     here = recorder()
