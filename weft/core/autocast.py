@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 from weft.base.dtypes import DTYPES, DType, as_dtype, bfloat16, float16, float32
 from weft.base.errors import DTypeError
 from weft.core import bind as binding
-from weft.core.bind import count_autocast, in_dtype
+from weft.core.bind import count_autocast
 from weft.core.grad_mode import Switch, decorated, mode
+from weft.core.operand_dtypes import in_dtype
 
 __all__ = ["autocast", "get_autocast_dtype", "is_autocast_enabled"]
 

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from weft.base.device import Device
-from weft.base.dtypes import NARROW_FLOATS, float32
+from weft.base.dtypes import float32
 from weft.base.errors import GradientError
 from weft.core.call_errors import cause, check_devices, explained, mixed
 from weft.core.grad_mode import mode
+from weft.core.operand_dtypes import in_dtype
 from weft.core.placement import common_place
 from weft.core.tensor import (
     UNASKED,
@@ -161,8 +162,6 @@ _thread = _Thread()
 _NO_ATTRS: dict[str, Any] = {}  # never written to
 #: How many recorders and autocasts are active in all threads: 0 is the common case.
 _recording = 0
-#: The dtypes that autocast is about.
-CAST = NARROW_FLOATS | {float32}
 _lock = threading.Lock()
 _classes = False  # whether there are classes of tensors whose results are of that class
 
@@ -561,23 +560,6 @@ def _autocast(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
         return bind(op, *inputs, **attrs)
     finally:
         mode.autocast = wanted
-
-
-def in_dtype(inputs: tuple[Any, ...], dtype: Any) -> tuple[Any, ...]:
-    """Operands with the tensors among them in a dtype whose dtype is float32 or narrower.
-
-    Beside a float64 or complex tensor all stay as they are: they compute in its dtype.
-    """
-    if any(isinstance(x, Tensor) and x._data.dtype.char in "dFD" for x in inputs):
-        return inputs
-    return tuple(
-        [
-            x.astype(dtype)
-            if isinstance(x, Tensor) and x.dtype in CAST and x.dtype is not dtype
-            else x
-            for x in inputs
-        ]
-    )
 
 
 def count_autocast(change: int) -> None:

@@ -15,10 +15,11 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, DType, Kind, dtype_of_numpy
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.promotion import RANKS, promote_weak, result_dtype
-from weft.core.bind import CAST, bind, in_dtype, new_tensor, rebind, recorder
+from weft.core.bind import bind, new_tensor, rebind, recorder
 from weft.core.grad_mode import mode
 from weft.core.number import Number as UnknownNumber
 from weft.core.number import as_held, joint_kind, number_tensor
+from weft.core.operand_dtypes import CAST, in_dtype
 from weft.core.tensor import Tensor, result_class_of
 from weft.ir.dispatch import family_of
 from weft.ir.op import OPS

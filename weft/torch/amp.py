@@ -16,8 +16,8 @@ from weft.base.dtypes import DType
 from weft.base.source import warn_user
 from weft.core import autocast as core
 from weft.core.autocast import NARROW, autocasting
-from weft.core.bind import in_dtype
 from weft.core.grad_mode import mode
+from weft.core.operand_dtypes import in_dtype
 from weft.optim import grad_scaler
 from weft.torch import environment
 
