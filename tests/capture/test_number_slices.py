@@ -139,6 +139,11 @@ def from_the_end(o: World, i: int, x: Any) -> Any:
     return o.data[-i - 2 :].sum(), o.data[-i - 2 : -i - 1]
 
 
+@program(5)
+def product(o: World, i: int, x: Any) -> Any:
+    return o.data[i : i + 4] @ x.T
+
+
 @program(2)
 def made(o: World, i: int, x: Any) -> Any:
     return weft.zeros(1, i), weft.ones((i, 2)) * i, weft.full((i,), i), weft.arange(i), weft.eye(i)
@@ -160,8 +165,8 @@ CALLS = [3, 4, 8, 0, 1, 16, 18, 17, 2, 20, 25, -3]
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_slices_give_what_plain_python_gives(name: str) -> None:
-    # Two natively; the kernels have tests of their own.
-    backend = "native" if name in ("gradient_of_written", "written_prefixes") else "interpret"
+    natively = "gradient_of_written", "written_prefixes", "write", "from_the_end"
+    backend = "native" if name in natively else "interpret"
     check(name, CALLS, backend, PROGRAMS[name][1])
 
 

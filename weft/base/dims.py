@@ -85,10 +85,11 @@ TYPICAL = 256
 
 
 def typical(size: int) -> int:
-    """A size, or a likely one for a symbolic size: for estimates, never for what must be right."""
+    """A size, or a likely one for a symbolic size: for estimates, never for what must be right.
+    A likely size is at least 1: of n - i, where i is at most n, too."""
     if not isinstance(size, Dim):
         return size
-    return size.evaluate({atom.text: _likely(atom) for atom in names_of(size)})
+    return max(size.evaluate({atom.text: _likely(atom) for atom in names_of(size)}), 1)
 
 
 def _likely(atom: Atom) -> int:

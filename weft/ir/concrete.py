@@ -46,15 +46,19 @@ def late_names(graph: Graph) -> set[str]:
 
 
 def bounds_of(graph: Graph) -> dict[str, tuple[int, int | None]]:
-    """The smallest and largest size of each name that the inputs of a graph tell."""
-    atoms = [
-        atom
-        for value in graph.inputs
-        if isinstance(value.type, TensorType)
-        for size in dims_in(value.type.shape)
-        for atom in names_of(size)
-    ]
-    return {atom.text: (atom.low or 0, atom.high) for atom in atoms}
+    """The smallest and largest size of each name that the inputs of a graph tell. Bounds stand
+    where something was asked: in slices x[i : i + 4], those of i."""
+    told = names_of_inputs(graph)
+    lows, highs = dict.fromkeys(told, 0), dict[str, int]()
+    shapes = [value.type.shape for value in graph.inputs if isinstance(value.type, TensorType)]
+    attrs = [node.attrs for part in graph.walk() for node in part.nodes]
+    for size in dims_in([shapes, attrs]):
+        for atom in names_of(size):
+            if atom.text in told:
+                lows[atom.text] = max(lows[atom.text], atom.low or 0)
+                if atom.high is not None:
+                    highs[atom.text] = min(highs.get(atom.text, atom.high), atom.high)
+    return {name: (low, highs.get(name)) for name, low in lows.items()}
 
 
 def without_empty(graph: Graph) -> Graph:
@@ -62,9 +66,11 @@ def without_empty(graph: Graph) -> Graph:
     names = bounds_of(graph)
     if not names:
         return graph
-    return concrete(
-        graph, {name: dim(name, min=max(1, low), max=high) for name, (low, high) in names.items()}
-    )
+    sizes: dict[str, int] = {}
+    for name, (low, high) in names.items():
+        low = max(1, low)
+        sizes[name] = dim(name, min=low, max=None if high is None else max(low, high))
+    return concrete(graph, sizes)
 
 
 def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
