@@ -119,7 +119,7 @@ def _rows(m: int, counts: tuple[int, ...], vectors: int, machine: Machine, sizes
     pairs = tuple(costs.items())
     # Names of sizes do not begin like these.
     each = f"(-(-({m}) // let_rows) * let_cost, -let_rows)"
-    best = f"min([{each} for let_rows, let_cost in {pairs} if let_rows <= {m}])[1]"
+    best = f"min([{each} for let_rows, let_cost in {pairs} if let_rows <= max({m}, 1)])[1]"
     return sizes.let(f"{counts[-1]} if {m} > {16 * counts[-1]} else -{best}", high=counts[-1])
 
 
