@@ -33,6 +33,7 @@ NAMES = {*OPS, *SCHEDULED}
 ALLOWED = {
     ("weft/base/dims.py", "{'max': …, 'min': …}"): "functions in expressions of sizes, not ops",
     ("weft/nn/init.py", "('linear', 'sigmoid', 'identity')"): "names that `calculate_gain` takes",
+    ("weft/interop/library/link.py", "('sin', 'cos', 'tan')"): "names of JavaScript's Math",
     ("weft/nn/functional/bags.py", "('sum', 'mean', 'max')"): "values of the argument mode=",
     ("weft/optim/lr_scheduler/swa.py", "('cos', 'linear')"): "values of anneal_strategy=",
     ("weft/nn/recurrent_cell.py", "{'tanh': …, 'relu': …}"): "values of the argument nonlinearity=",

@@ -12,10 +12,7 @@ from op_calls import flat, function, tensors
 from samples.table import Row
 
 import weft
-from weft.base.dims import has_dims
 from weft.base.dtypes import DType
-from weft.codegen.contract import NotNative
-from weft.ir.graph import Graph
 from weft.runtime.native import NativeProgram
 
 #: How many samples of a card and dtype are compiled: each takes some milliseconds.
@@ -40,10 +37,6 @@ def near(got: Any, want: Any, name: str, sizes: int) -> None:
     )
 
 
-def has_unknown_sizes(graph: Graph) -> bool:
-    return any(has_dims(value.tensor_type.shape) for value in graph.values())
-
-
 @pytest.mark.parametrize(("row", "dtype"), CASES)
 def test_native_is_interpreted(row: Row, dtype: DType) -> None:
     """Some samples of each card and dtype, in one module; over all dtypes most have their turn."""
@@ -58,10 +51,6 @@ def test_native_is_interpreted(row: Row, dtype: DType) -> None:
         return
     graph = weft.make_graph(lambda given: [call(*args, **kwargs) for args, kwargs in given], given)
     inputs = flat(given)
-    if has_unknown_sizes(graph):
-        with pytest.raises(NotNative, match="size that is not known"):
-            NativeProgram(graph)
-        return
     program = NativeProgram(graph)
     size = max([8, *[x.size for x in inputs]])
     for got, expected in zip(program(inputs), want, strict=True):

@@ -80,7 +80,8 @@ def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise endless from None
     except Exception as error:
         here = graph_recorder() if watch.records else None
-        if here is None or token_of(here) is None or active() is not None:
+        sizes = active()  # with symbolic ones it may be no error of the user's
+        if here is None or token_of(here) is None or (sizes is not None and sizes.hints):
             without_parts(error)
             raise
         hooks.flow.fail(error)  # after the effects that come before it

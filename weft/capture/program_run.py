@@ -21,9 +21,9 @@ from weft.core.number import number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.interpret import interpret
-from weft.ir.op import OPS
 from weft.ir.signature import NONE, SAME, Given, Made, Signature
 from weft.ir.types import TensorType
+from weft.ops.cards import IDENTITY
 from weft.ops.identity import detached
 from weft.record.control.nested import graph_recorder
 from weft.record.control.node import replay, with_sizes
@@ -80,7 +80,7 @@ def run_routine(routine: Routine, given: Sequence[Tensor]) -> Any:
         made[i] = detached(made[i])
     for i, value in enumerate(routine.graph.outputs):
         if value.node is None:  # an input: the result is another tensor with its value
-            made[i] = bind(OPS["identity"], made[i])
+            made[i] = bind(IDENTITY, made[i])
     make_leaves(signature.new_leaves, made, at)
     leaves: list[Any] = []
     for leaf in signature.leaves:

@@ -27,6 +27,7 @@ from weft.ops import (  # noqa: F401  (they make the cards)
     select,
     shape,
     sizes,
+    sorting,
     stacks,
     transcendental,
     update_rules,
@@ -88,6 +89,7 @@ SOFTMAX = OPS["softmax"]
 SQUARE = OPS["square"]
 STACK_ADD = OPS["stack_add"]
 STACK_PUSH = OPS["stack_push"]
+STACK_NEW = OPS["stack_new"]
 STACK_ZEROS = OPS["stack_zeros"]
 STOP_GRADIENT = OPS["stop_gradient"]
 SUBTRACT = OPS["subtract"]
@@ -100,3 +102,4 @@ TRUNC = OPS["trunc"]
 WHERE = OPS["where"]
 WHILE = OPS["while"]
 WITH_GRADIENT_OF = OPS["with_gradient_of"]
+UNIQUE_ALL = OPS["unique_all"]

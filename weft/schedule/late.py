@@ -19,6 +19,7 @@ from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import dim, dims_in
 from weft.ir.graph import Node, Value
 from weft.ir.types import StackType, TensorType
+from weft.ops.cards import STACK_NEW, STACK_ZEROS
 
 __all__ = ["BOX", "TELLING", "LateChunk", "LateMemory", "late_names_of", "mentions", "placed"]
 __all__ += ["Solved", "solved"]
@@ -103,7 +104,7 @@ def mentions(node: Node, late: Set[str]) -> set[str]:
     if not late:
         return set()
     found = {name for size in dims_in(node.attrs) for name in size.names} & late
-    if node.op.name in _MADE_EMPTY:
+    if node.op in _MADE_EMPTY:
         return set()
     for value in (*node.inputs, *node.outputs):
         if isinstance(value.type, TensorType):
@@ -112,7 +113,7 @@ def mentions(node: Node, late: Set[str]) -> set[str]:
 
 
 #: Stacks are made before anybody knows the sizes of what will lie on them.
-_MADE_EMPTY = frozenset(("stack_new", "stack_zeros"))
+_MADE_EMPTY = frozenset((STACK_NEW, STACK_ZEROS))
 
 
 def placed(

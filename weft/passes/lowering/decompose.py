@@ -17,9 +17,10 @@ from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node
 from weft.ir.types import TensorType
+from weft.ops.cards import UNIQUE_ALL
 from weft.passes.dead_code import DeadCode
 from weft.passes.lowering.attention import Fusion, Known, attentions
-from weft.passes.lowering.unique import UNIQUE_ALL, unique_graph
+from weft.passes.lowering.unique import unique_graph
 from weft.passes.nesting import inline
 from weft.passes.stop_gradient import DropStopGradient
 from weft.record.make_graph import make_graph

@@ -18,7 +18,6 @@ from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.ir.concrete import concrete
 from weft.ir.graph import Graph, Node
-from weft.ir.op import OPS
 from weft.ops.creation import arange, ones
 from weft.ops.elementwise import equal, logical_or, not_equal, subtract
 from weft.ops.index import nonzero, take
@@ -29,9 +28,7 @@ from weft.ops.sorting import argsort
 from weft.passes.dead_code import DeadCode
 from weft.record.make_graph import make_graph
 
-__all__ = ["UNIQUE_ALL", "unique_graph"]
-
-UNIQUE_ALL = OPS["unique_all"]
+__all__ = ["unique_graph"]
 
 
 def unique_graph(node: Node) -> Graph | None:
