@@ -326,7 +326,10 @@ ERRORS: list[tuple[Any, str]] = [
     (lambda: nn.GroupNorm(2, 3), "3 channels do not fall into 2 groups"),
     (lambda: nn.RMSNorm(3)(A((2, 4))), r"does not end in \(3,\)"),
     (lambda: nn.LSTM(3, 2)(A((5, 4, 2))), r"the input has shape \(5, 4, 2\)"),
-    (lambda: nn.LSTM(3, 2)(A((5, 4, 3)), A((1, 4, 2))), r"\(h, c\), each of shape \(1, 4, 2\)"),
+    (
+        lambda: nn.LSTM(3, 2)(A((5, 4, 3)), A((1, 4, 2))),
+        r"\(h, c\) of shape \(1, 4, 2\), \(1, 4, 2\)",
+    ),
     (lambda: nn.GRUCell(3, 2)(A((4, 2))), r"not \(batch, 3\)"),
     (lambda: nn.RNN(3, 2, nonlinearity="gelu"), "'tanh' or 'relu'"),
     (lambda: nn.MultiheadAttention(5, 2), "5 features do not fall into 2 heads"),

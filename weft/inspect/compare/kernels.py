@@ -116,11 +116,19 @@ def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
         if code is None:
             report.notes.append(f"{run.executable.name} is interpreted: {program.reason}")
             continue
+        if _has_late_sizes(run.executable.graph()):
+            report.notes.append(f"{run.executable.name} is not compared: its sizes depend on data")
+            continue
         if id(program) not in known:
             prefix = f"{run.executable.name}: " if known else ""
             known[id(program)] = _Checking(code, report, prefix)
         known[id(program)].check(run)
     return report
+
+
+def _has_late_sizes(graph: Graph) -> bool:
+    """Whether the run itself tells some sizes."""
+    return any(node.op.data_shape for part in graph.walk() for node in part.nodes)
 
 
 class _Checking:
