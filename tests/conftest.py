@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 import weft.optim  # noqa: F401  (its cards)
+from weft.base.dtypes import _BY_NUMPY, DTYPES
 from weft.ir.dispatch import FAMILIES
 from weft.ir.op import OPS
 from weft.passes import pipeline
@@ -31,12 +32,15 @@ _KERNELS = FAMILIES["cpu", "dense"].registered
 
 @pytest.fixture(autouse=True)
 def own_registrations() -> Iterator[None]:
-    """Cards, kernels and passes that a test registers are gone after it.
+    """Cards, kernels, passes and dtypes that a test registers are gone after it.
 
     Others go over all cards that there are, and the keys of machine code depend on the rest.
     """
     cards, kernels, passes = dict(OPS), dict(_KERNELS), list(pipeline._current)
+    types = dict(DTYPES)
     yield
+    for name in DTYPES.keys() - types.keys():
+        del _BY_NUMPY[DTYPES.pop(name).numpy]
     OPS.clear()
     OPS.update(cards)
     pipeline._current[:] = passes
