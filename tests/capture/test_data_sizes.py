@@ -223,3 +223,35 @@ def test_errors_are_those_of_eager(function: Any, error: type[Exception]) -> Non
     for run in (function, compiled):
         with pytest.raises(error):
             run(weft.asarray(x), weft.asarray(none))
+
+
+def _count_in_a_branch(x: Any, m: Any) -> Any:
+    if x.sum() > 0:
+        x = x + weft.unique_values(m).shape[0] * x
+    return x
+
+
+def _count_in_a_loop(x: Any, m: Any) -> Any:
+    k = weft.zeros((), dtype=weft.int64)
+    while k < 2:
+        k = k + 1
+        x = x * m[m > 1].shape[0] + weft.full((m[m > 1].shape[0],), 2.0).sum() * x
+    return x
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize("function", [_count_in_a_branch, _count_in_a_loop])
+def test_the_backward_of_a_branch_or_loop_knows_its_sizes(function: Any, backend: str) -> None:
+    compiled = weft.compile(
+        lambda x, m: weft.grad(lambda x: function(x, m).sum())(x), backend=backend
+    )
+    outside = weft.compile(function, backend=backend)
+    for values in ([3.0, 1.0, 3.0, 2.0], [1.0, 1.0], []):
+        m, grads = weft.tensor(values), []
+        for call in (function, outside):
+            x = weft.tensor([0.5, 2.0], requires_grad=True)
+            call(x, m).sum().backward()
+            assert x.grad is not None
+            grads.append(x.grad.tolist())
+        assert grads[1] == grads[0]
+        assert compiled(weft.tensor([0.5, 2.0]), m).tolist() == grads[0]

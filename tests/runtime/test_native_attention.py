@@ -407,6 +407,19 @@ def test_what_is_computed_as_written(function: Any, which: tuple[int, ...]) -> N
     assert not any("attention" in kind for kind in kinds(run))
 
 
+def test_attentions_that_share_a_product() -> None:
+    """The result of the first is the scores of the second: one of them is computed as written."""
+
+    def twice(q: Any, k: Any, v: Any, values: Any) -> Any:
+        return weft.softmax(attention(q, k, v), axis=-1) @ values
+
+    given = [
+        drawn(i, *shape) for i, shape in enumerate(((2, 3, 5), (2, 3, 5), (2, 3, 8), (2, 8, 1)))
+    ]
+    check(twice, given)
+    check(lambda *given: weft.grad(lambda q: twice(q, *given[1:]).sum())(given[0]), given)
+
+
 def test_second_derivatives_are_computed_as_written() -> None:
     def f(q: Any, k: Any, v: Any) -> Any:
         def inner(q: Any) -> Any:

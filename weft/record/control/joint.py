@@ -225,6 +225,8 @@ class Residuals:
         self._free, self._invariant = free, invariant
         needed = halves.needed()
         self._needed = set(needed)
+        told: set[str] = set().union(*map(bare_names, needed))
+        self._untold = local_sizes(self.forward) - told  # the backward half cannot name these
         for value in needed:
             self._resolve(value, 0)
 
@@ -247,7 +249,9 @@ class Residuals:
             self.saved[value] = None
 
     def _is_cheap(self, node: Node) -> bool:
-        """Whether recomputing a node costs less than saving its result."""
+        """Whether a node can be recomputed, and that costs less than saving its result."""
+        if self._untold and not self._untold.isdisjoint(sizes_named([node])):
+            return False
         if node.op.creation:
             return True
         if not node.op.cheap and not node.op.view:

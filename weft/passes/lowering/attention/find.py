@@ -67,6 +67,16 @@ class Fusion:
     backward: Backward | None
     inner: frozenset[Node]  # that are left out, without the ends
 
+    @property
+    def ends(self) -> tuple[Node, ...]:
+        """The nodes that cards replace."""
+        back = () if self.backward is None else self.backward.nodes
+        return (self.forward.end, *back)
+
+    @property
+    def nodes(self) -> frozenset[Node]:
+        return self.inner.union(self.ends)
+
     def replace(self, builder: Builder, end: Node, known: Known) -> None:
         """Put a card in place of one of the last nodes; `known` keeps what the backward needs."""
         if end is self.forward.end:
@@ -133,15 +143,14 @@ def attentions(graph: Graph) -> dict[Node, Fusion]:
         return {}
     uses = Uses(graph)
     found: dict[Node, Fusion] = {}
+    taken: set[Node] = set()  # a product may be the end of one and the scores of another
     for softmax in softmaxes:
         forward = _matched(softmax, uses)
-        if forward is None:
+        fusion = None if forward is None else _fusion(forward, uses)
+        if fusion is None or not taken.isdisjoint(fusion.nodes):
             continue
-        fusion = _fusion(forward, uses)
-        if fusion is not None:
-            found[forward.end] = fusion
-            if fusion.backward is not None:
-                found.update((end, fusion) for end in fusion.backward.nodes)
+        taken |= fusion.nodes
+        found.update((end, fusion) for end in fusion.ends)
     return found
 
 
