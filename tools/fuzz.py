@@ -1,8 +1,9 @@
 """Random graphs and programs in every mode: `python tools/fuzz.py --minutes 2`.
 
 What differs from eager, crashes or hangs is reduced to a few lines and printed as a test. A seed is
-drawn unless one is given; case number i of a run has seed `seed + i`, so that each can be had
-again: `python tools/fuzz.py --graph 71` or `--program 121` runs one case and shows it.
+drawn unless one is given. Case number i of a run has seed `seed + i`, and a seed tells its kind, so
+each case can be had again: `python tools/fuzz.py --graph 71` or `--program 121` runs one and shows
+it. A run of many cases may be done in parts, each of which begins where the one before ended.
 
 The exit code is 1 if anything was found. See docs/fuzzing.md.
 """
@@ -33,6 +34,13 @@ WRITERS = {"graph": graphs.write, "program": programs.write, "sized": programs.w
 REDUCING = 0.4
 
 
+def kind_of(seed: int, options: argparse.Namespace) -> str:
+    """What a seed is the seed of: `--programs` of any six in a row are programs."""
+    if options.sizes:
+        return "sized"
+    return "program" if seed % 6 < options.programs else "graph"
+
+
 class Run:
     """A run of several workers that share one tally."""
 
@@ -45,6 +53,8 @@ class Run:
         self.reducing = 0.0
         self.waiting: list[tuple[Case, Result]] = []
         self.stopped = False
+        self.first_left = 0  # all cases before this one have run
+        self.ahead: set[int] = set()  # and these after it
 
     @property
     def seconds(self) -> float:
@@ -62,6 +72,8 @@ class Run:
                 if self.options.cases and number >= self.options.cases:
                     break
                 self.watched(self.hand_out, worker, number)
+                self.note_done(number)
+                self.watched(self.reduce_waiting, worker, REDUCING)
             self.watched(self.reduce_waiting, worker, 1.0)
         finally:
             worker.stop()
@@ -78,18 +90,23 @@ class Run:
                 self.show(text)
 
     def hand_out(self, worker: Worker, number: int) -> None:
-        """Hand a seed to a worker, and reduce what was found so far."""
-        kind = "program" if number % 6 < self.options.programs else "graph"
-        kind = "sized" if self.options.sizes else kind
+        """Hand a seed to a worker, and count what it says."""
         seed = self.options.seed + number
+        kind = kind_of(seed, self.options)
         found = result(worker.ask({"kind": kind, "seed": seed}))
         if found.kind == "hang":  # perhaps the machine was busy
             found = worker.check(WRITERS[kind](seed), PATIENCE)
         with self.lock:
-            self.tally.add(kind, found)
+            self.tally.add(kind, seed, found)
             if found.state in self.options.wanted:
                 self.waiting.append((WRITERS[kind](seed), found))
-        self.reduce_waiting(worker, REDUCING)
+
+    def note_done(self, number: int) -> None:
+        with self.lock:
+            self.ahead.add(number)
+            while self.first_left in self.ahead:
+                self.ahead.remove(self.first_left)
+                self.first_left += 1
 
     def reduce_waiting(self, worker: Worker, share: float) -> None:
         """Reduce what was found, as long as that takes no more than a share of the time."""
@@ -151,12 +168,35 @@ class Run:
 
     def watch(self) -> None:
         """Say how far it is, now and then."""
-        every = 5 if sys.stdout.isatty() else 30
+        every = 5 if sys.stdout.isatty() or self.options.summary else 30
         while not self.is_over():
             time.sleep(0.2)
             if self.seconds // every != (self.seconds - 0.2) // every:
                 with self.lock:
                     self.show(self.tally.progress(self.seconds))
+                    self.keep_summary()
+
+    def keep_summary(self) -> None:
+        """Write the summary so far to its file: nothing is lost if the run is killed."""
+        if self.options.summary:
+            path = Path(self.options.summary)
+            beside = path.with_name(path.name + ".new")
+            tests = [f"\n{text}" for text in self.tally.distinct.values()]
+            beside.write_text("\n".join([*self.summary(), *tests]) + "\n")
+            beside.replace(path)
+
+    def summary(self) -> list[str]:
+        first, done = self.options.seed, self.first_left
+        lines = self.tally.summary(self.seconds, first)
+        if self.waiting:
+            cases = sorted({f"--{case.kind} {case.seed}" for case, _ in self.waiting})
+            lines.append(f"not reduced: {len(cases)}: {', '.join(cases)}")
+        if done:
+            lines.append(f"seeds {first} to {first + done - 1} have run")
+        if done < self.options.cases:
+            left = f"--seed {first + done} --cases {self.options.cases - done}"
+            lines.append(f"to go on: {left}; {len(self.ahead)} of these have run")
+        return lines
 
     def run(self) -> int:
         threads = [threading.Thread(target=self.work) for _ in range(self.options.jobs)]
@@ -171,10 +211,8 @@ class Run:
             for thread in threads:
                 thread.join()
         self.stopped = True
-        if self.waiting:
-            kinds = sorted({f"--{case.kind} {case.seed}" for case, _ in self.waiting})
-            self.show(f"not reduced: {len(kinds)}, such as {', '.join(kinds[:5])}")
-        for line in self.tally.summary(self.seconds, self.options.seed):
+        self.keep_summary()
+        for line in self.summary():
             self.show(line)
         return 1 if self.tally.found else 0
 
@@ -212,6 +250,9 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
         "--refusals", action="store_true", help="reduce and print what is refused, too"
     )
     parser.add_argument("--save", help="a folder for what is found")
+    parser.add_argument(
+        "--summary", help="a file for the summary and all tests, written anew as the run goes on"
+    )
     parser.add_argument("--no-reduce", action="store_true", help="leave what is found as it is")
     parser.add_argument("--reduce-seconds", type=float, default=20.0, help="for one case")
     parser.add_argument("--graph", type=int, metavar="SEED", help="run this graph, and show it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from pathlib import Path
 from typing import Any
 
 import fuzz
@@ -236,12 +237,13 @@ class _Faulty:
 
 
 def test_a_run_goes_on_and_counts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Of six cases one is a program; a run of so many cases ends when they are done, however long
     that takes, and whatever happens to a worker."""
     monkeypatch.setattr(fuzz, "Worker", _Faulty)
     words = ["--cases", "12", "--seed", "0", "--jobs", "2", "--no-reduce"]
+    words += ["--summary", str(tmp_path / "said")]
     assert fuzz.parsed(words).minutes == math.inf
     assert fuzz.parsed([]).minutes == 2
     assert fuzz.main(words) == 1
@@ -250,6 +252,23 @@ def test_a_run_goes_on_and_counts(
     assert "9 graphs: 7 same (77.78 %), 2 found" in said
     assert "2 programs: 2 same" in said
     assert "11 cases: 3 found, 2 of them different; 0 refused (0.00 %)" in said
+    kept = (tmp_path / "said").read_text()
+    assert "found     1  crash: SIGSEGV  (--graph 3)" in kept
+    assert "def test_crash_sigsegv_graph_3" in kept
+    assert "seeds 0 to 11 have run" in kept
+
+
+def test_a_run_that_is_cut_short_says_how_to_go_on() -> None:
+    """Whatever order the cases end in, and also where the rest begins within six."""
+    run = fuzz.Run(fuzz.parsed(["--cases", "12", "--seed", "60"]))
+    for number in (0, 3, 1):
+        run.note_done(number)
+    assert run.summary()[-2:] == [
+        "seeds 60 to 61 have run",
+        "to go on: --seed 62 --cases 10; 1 of these have run",
+    ]
+    kinds = [fuzz.kind_of(seed, run.options) for seed in range(60, 72)]
+    assert kinds == (["program"] + ["graph"] * 5) * 2
 
 
 def test_reduction() -> None:

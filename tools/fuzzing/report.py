@@ -61,6 +61,10 @@ def signature(case: Case, result: Result) -> str:
     return f"{result.kind} | {case.transform} | {' '.join(sorted(words))}"
 
 
+#: How many cases of one kind of refusal are named.
+SHOWN = 3
+
+
 @dataclass
 class Tally:
     """What a run has seen so far."""
@@ -70,10 +74,14 @@ class Tally:
     refusals: collections.Counter[str] = field(default_factory=collections.Counter)
     found: collections.Counter[str] = field(default_factory=collections.Counter)
     distinct: dict[str, str] = field(default_factory=dict)
+    #: Which cases these were, by kind.
+    cases: dict[str, list[str]] = field(default_factory=dict)
 
-    def add(self, kind: str, result: Result) -> None:
+    def add(self, kind: str, seed: int, result: Result) -> None:
         self.ran[kind] += 1
         self.states[kind, result.state] += 1
+        if result.state in ("refused", "found", "broken"):
+            self.cases.setdefault(result.kind, []).append(f"--{kind} {seed}")
         if result.state == "refused":
             self.refusals[result.kind] += 1
         elif result.state in ("found", "broken"):
@@ -96,7 +104,9 @@ class Tally:
         """The last lines of a run."""
         lines = []
         for name, counted in (("refused", self.refusals), ("found", self.found)):
-            lines += [f"  {name} {n:5d}  {why}" for why, n in counted.most_common(20)]
+            for why, n in counted.most_common():
+                cases = self.cases.get(why, [])[: SHOWN if name == "refused" else None]
+                lines.append(f"  {name} {n:5d}  {why}  ({', '.join(cases)})")
         for kind in ("graph", "program", "sized"):
             if self.ran[kind]:
                 shares = [
