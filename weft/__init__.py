@@ -129,6 +129,9 @@ if _typing.TYPE_CHECKING:
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
+    from weft.runtime.dataflow.options import Dataflow as Dataflow
+    from weft.runtime.dataflow.schedulers import register_scheduler as register_scheduler
+    from weft.runtime.dataflow.schedulers import unregister_scheduler as unregister_scheduler
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session
@@ -138,6 +141,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
         __name__,
         {
             "Checkpoint": "weft.interop.checkpoint",
+            "Dataflow": "weft.runtime.dataflow.options",
             "Program": "weft.interop.programs.program",
             "Session": "weft.session",
             "activations": "weft.inspect.watch.activations",
@@ -157,9 +161,11 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "nn": "weft.nn",
             "optim": "weft.optim",
             "profile": "weft.inspect.profile.profile",
+            "register_scheduler": "weft.runtime.dataflow.schedulers",
             "save": "weft.interop.weights",
             "set_num_threads": "weft.runtime.threads",
             "step": "weft.inspect.step.stepper",
+            "unregister_scheduler": "weft.runtime.dataflow.schedulers",
             "view": "weft.inspect.view.view",
         },
     )

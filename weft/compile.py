@@ -16,9 +16,10 @@ from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
 from weft.passes.pipeline import has_registered, optimize, passes
 from weft.passes.stop_gradient import DropStopGradient
+from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.lazy_imports import code_maker, make_ready
+from weft.runtime.lazy_imports import code_maker, dataflow, make_ready
 
 __all__ = ["compile", "trace"]
 
@@ -26,6 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 #: Which sizes are symbolic: "auto", True, False, or the shapes of arguments, by name.
 Dynamic = str | bool | Mapping[str, Any]
+#: What runs the graph: a name, or the dataflow executor with options.
+Backend = str | Dataflow
 
 
 class Decorator(Protocol):
@@ -39,7 +42,7 @@ def compile(
     function: Callable[P, R],
     *,
     capture: str = "source",
-    backend: str | None = None,
+    backend: Backend | None = None,
     fallback: str = "error",
     limit: int = 64,
     memory_budget: float | None = None,
@@ -53,7 +56,7 @@ def compile(
     function: None = None,
     *,
     capture: str = "source",
-    backend: str | None = None,
+    backend: Backend | None = None,
     fallback: str = "error",
     limit: int = 64,
     memory_budget: float | None = None,
@@ -66,7 +69,7 @@ def compile(
     function: Callable[..., Any] | None = None,
     *,
     capture: str = "source",
-    backend: str | None = None,
+    backend: Backend | None = None,
     fallback: str = "error",
     limit: int = 64,
     memory_budget: float | None = None,
@@ -89,8 +92,9 @@ def compile(
     (tensor(1.4142135), tensor(9.), 1)
 
     capture     "source", or "trace": then it is `weft.trace`
-    backend     "native": machine code, or "interpret": op by op; by default WEFT_BACKEND, else
-                "native"
+    backend     "native": machine code, "interpret": op by op, or "dataflow": each op when its
+                inputs are there; `weft.Dataflow(...)` is the last with options. By default
+                WEFT_BACKEND, else "native"
     fallback    what to do with calls of other libraries on tensors: "error", or "python", a call
                 back into Python
     limit       maximum recordings; after that, unmatched calls run eagerly, with a warning
@@ -140,7 +144,7 @@ def compile(
 def trace(
     function: Callable[P, R],
     *,
-    backend: str | None = None,
+    backend: Backend | None = None,
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
@@ -152,7 +156,7 @@ def trace(
 def trace(
     function: None = None,
     *,
-    backend: str | None = None,
+    backend: Backend | None = None,
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
@@ -163,7 +167,7 @@ def trace(
 def trace(
     function: Callable[..., Any] | None = None,
     *,
-    backend: str | None = None,
+    backend: Backend | None = None,
     limit: int = 64,
     memory_budget: float | None = None,
     check: bool | None = None,
@@ -248,14 +252,16 @@ def _check_callable(function: Any, op: str) -> None:
     )
 
 
-def _builder(backend: str, check: bool | None) -> Callable[..., Executable]:
-    """What makes executables; an interpreter has nothing to check."""
+def _builder(backend: Backend, check: bool | None) -> Callable[..., Executable]:
+    """What makes executables; only machine code has something to check."""
+    if isinstance(backend, Dataflow):
+        return functools.partial(_dataflow, options=backend)
     if check is None or backend != "native":
         return BACKENDS[backend]
     return functools.partial(_native, check=check)
 
 
-def _expected(captured: Captured[..., Any], backend: str) -> Captured[..., Any]:
+def _expected(captured: Captured[..., Any], backend: Backend) -> Captured[..., Any]:
     """A function that will be called: its first call shall not wait for what can be loaded now.
     That is LLVM, too, where no process has captured the function as it is."""
     if backend == "native":
@@ -263,9 +269,11 @@ def _expected(captured: Captured[..., Any], backend: str) -> Captured[..., Any]:
     return captured
 
 
-def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:
+def _checked(memory_budget: float | None, backend: Backend | None, op: str) -> Backend:
     chosen = config.backend() if backend is None else backend
-    if chosen not in BACKENDS:
+    if isinstance(chosen, Dataflow):
+        dataflow().scheduler_named(chosen.scheduler)
+    elif chosen not in BACKENDS:
         known = ", ".join(f'"{name}"' for name in BACKENDS)
         raise RangeError(f"there is no backend {chosen!r}", op=op, hint=known)
     if memory_budget is not None and not 0 <= memory_budget <= 1:
@@ -279,9 +287,9 @@ def _checked(memory_budget: float | None, backend: str | None, op: str) -> str:
     return chosen
 
 
-def builder_of(backend: str | None = None) -> Callable[..., Executable]:
+def builder_of(backend: Backend | None = None) -> Callable[..., Executable]:
     """What makes executables for a backend; None: the one that the settings say."""
-    return BACKENDS[_checked(None, backend, "compile")]
+    return _builder(_checked(None, backend, "compile"), None)
 
 
 def run_passes() -> list[Pass]:
@@ -299,6 +307,19 @@ def _interpreted(graph: Graph, routing: OutputRouting | None = None) -> Executab
     return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
+def _dataflow(
+    graph: Graph, routing: OutputRouting | None = None, options: Dataflow | None = None
+) -> Executable:
+    todo = run_passes()
+    chosen = options or Dataflow()
+
+    def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
+        made: Program = dataflow().DataflowProgram(optimized(), chosen)
+        return made
+
+    return Executable(graph, lambda found: optimize(found, todo), build, routing)
+
+
 def _native(
     graph: Graph, routing: OutputRouting | None = None, check: bool | None = None
 ) -> Executable:
@@ -308,9 +329,9 @@ def _native(
     return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
-def executable(graph: Graph, backend: str | None = None) -> Executable:
+def executable(graph: Graph, backend: Backend | None = None) -> Executable:
     """What runs a graph that was not captured from a function: a declared one."""
-    return BACKENDS[_checked(None, backend, "Session")](graph)
+    return _builder(_checked(None, backend, "Session"), None)(graph)
 
 
 def without_passes(
@@ -324,4 +345,8 @@ def without_passes(
     return Executable(graph, lambda same: same, build, routing)
 
 
-BACKENDS = {"native": _native, "interpret": _interpreted}
+BACKENDS: dict[str, Callable[..., Executable]] = {
+    "native": _native,
+    "interpret": _interpreted,
+    "dataflow": _dataflow,
+}

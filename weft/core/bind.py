@@ -178,6 +178,19 @@ def _new_quiet() -> Callable[..., Any]:
     return context.run
 
 
+def take_quiet() -> Callable[..., Any]:
+    """A context without floating-point warnings, for a thread that calls many kernels in it:
+    `quiet(kernel, *arrays)`. `give_quiet` puts it back."""
+    try:
+        return _quiet.pop()
+    except builtins.IndexError:
+        return _new_quiet()
+
+
+def give_quiet(quiet: Callable[..., Any]) -> None:
+    _quiet.append(quiet)
+
+
 def _no_tape(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
     return out
 

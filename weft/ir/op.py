@@ -123,6 +123,7 @@ class Op:
     may_fail  whether a call can fail on values that its types allow, such as an index out of
             range; None: see `NEVER_FAILS`. What cannot fail may run speculatively.
     listed  if False, the card is in `SCHEDULED`, not in `OPS`
+    flow    what a primitive of control flow does with frames, one of `weft.ir.contexts.FLOWS`
 
     Facts that few cards have:
 
@@ -163,6 +164,7 @@ class Op:
     graph_names: tuple[str, ...] = ()
     says: str = ""
     short: str = ""
+    flow: str = ""
     inputs: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)  # the last of `inputs` may be any number of operands
     # Traits that are tested for each node of a graph: testing a Flag takes 40 times as long.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from weft.base.dim_algebra import Dim
 from weft.base.errors import GraphError, WeftError
 from weft.ir.attribute_text import AttributeText
+from weft.ir.contexts import Contexts, is_lowered
 from weft.ir.infer import infer_types
 from weft.ir.op import Op
 from weft.ir.order import topological_order
@@ -62,6 +63,8 @@ class _Check:
             if value not in self.defined:
                 self.fail(f"the output {value!r} is not a value of the graph")
             self.use_token(value, None)
+        if is_lowered(graph):
+            Contexts(graph)
 
     def define(self, value: Value, node: Node | None = None) -> None:
         if value in self.defined:
@@ -71,10 +74,11 @@ class _Check:
             self.fail(f"two values are named %{value.name}", node)
 
     def use(self, node: Node) -> None:
-        for value in node.inputs:
+        for i, value in enumerate(node.inputs):
             if value not in self.defined:
                 self.undefined(value, node)
-            self.use_token(value, node)
+            if node.op.flow != "next" or i:  # the first names a merge: no use of its value
+                self.use_token(value, node)
 
     def use_token(self, value: Value, node: Node | None) -> None:
         if value.type == TOKEN:

@@ -16,7 +16,7 @@ from weft.runtime.executable import Program
 if TYPE_CHECKING:
     from weft.runtime.machine_code import MachineCode
 
-__all__ = ["checked_program", "code_maker", "generators", "machine_code", "make_ready"]
+__all__ = ["checked_program", "code_maker", "dataflow", "generators", "machine_code", "make_ready"]
 
 
 @functools.cache
@@ -24,6 +24,11 @@ def code_maker() -> Callable[..., Program]:
     """`weft.runtime.native.native`."""
     made: Callable[..., Program] = importlib.import_module("weft.runtime.native").native
     return made
+
+
+def dataflow() -> Any:
+    """The module `weft.runtime.dataflow.program`."""
+    return importlib.import_module("weft.runtime.dataflow.program")
 
 
 def machine_code(program: Any) -> MachineCode:

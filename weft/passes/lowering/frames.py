@@ -1,0 +1,435 @@
+"""Structured control flow to the primitives that the dataflow executor runs: `weft.ops.flow`.
+
+    if, switch    each operand through a `flow.switch`, each result through a `flow.merge`
+    while, scan   a frame: operands enter it, carries are merged with what the last iteration sends,
+                  a `loop_cond` opens the body or the exit
+
+A scan counts its iterations, takes rows by the count and pushes its ys on stacks that are gathered
+after the loop. `weft.passes.lowering.lift` is the inverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.base.dims import dims_in
+from weft.ir.concrete import names_of_inputs
+from weft.ir.contexts import BODY, EXIT, is_lowered
+from weft.ir.graph import Graph, Node, Value, copied
+from weft.ir.sizes import bare_names, size_names
+from weft.ir.types import TOKEN, StackType, TensorType, Type
+from weft.ops.control import IF, SCAN, SWITCH, WHILE
+from weft.ops.flow import (
+    FLOW_BEFORE,
+    FLOW_COND,
+    FLOW_ENTER,
+    FLOW_EXIT,
+    FLOW_GATHER,
+    FLOW_MERGE,
+    FLOW_NEXT,
+    FLOW_NUMBER,
+    FLOW_ROW,
+    FLOW_SIGNAL,
+    FLOW_START,
+    FLOW_STEP,
+    FLOW_SWITCH,
+    FLOW_ZERO,
+)
+from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+from weft.passes.contract import Notes, Pass
+
+__all__ = ["LowerControlFlow"]
+
+
+class LowerControlFlow(Pass):
+    """Branches and loops become switch, merge, enter, exit and next_iteration in frames."""
+
+    name = "lower_control_flow"
+    nested = False
+
+    def rewrite(self, graph: Graph, notes: Notes) -> Graph:
+        if is_lowered(graph) or not any(node.op in _LOWERED for node in graph.nodes):
+            return graph
+        return _Lowering(graph, notes).run()
+
+
+class _Region:
+    """One context of the graph that is made: outside, a frame, or one side of a branch.
+
+    passed   a value of the region around this one -> the value here
+    names    what the names of values here begin with, as they are not those of other regions
+    """
+
+    def __init__(
+        self, around: _Region | None, passed: Callable[[Value], Value], names: str
+    ) -> None:
+        self.around = around
+        self.passed = passed
+        self.names = names
+        self.signal: Value | None = None
+        self.known: dict[Value, Value] = {}
+        self._tellers: dict[str, Value] = {}
+
+    def define(self, old: Value, new: Value) -> None:
+        """A value of the old graph is this one here."""
+        self.known[old] = new
+        self.tells(new)
+
+    def tells(self, new: Value) -> None:
+        """The names of sizes that a value here tells. An axis that is a name alone is best."""
+        if isinstance(new.type, TensorType) and dims_in(new.type.shape):
+            bare = bare_names(new)
+            for name in size_names([new]):
+                old = self._tellers.get(name)
+                if old is None or (name in bare and name not in bare_names(old)):
+                    self._tellers[name] = new
+
+    def teller(self, name: str) -> Value | None:
+        """A value here whose shape tells the size of a name."""
+        found = self._tellers.get(name)
+        if found is None and self.around is not None:
+            outer = self.around.teller(name)
+            if outer is not None:
+                found = self.passed(outer)
+                self.tells(found)
+        return found
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, notes: Notes) -> None:
+        self.old = graph
+        self.notes = notes
+        self.new = Graph(graph.name)
+        self.new.history, self.new.interface = graph.history, graph.interface
+        self.new.set_inputs([v.type for v in graph.inputs], [v.name for v in graph.inputs])
+        self.early = names_of_inputs(graph)  # sizes that are known when a run begins
+        self.taken = {v.name for part in graph.walk() for v in part.values() if v.name}
+        self.count = 0
+        self.at: Node | None = None  # the old node whose line new nodes get
+
+    def run(self) -> Graph:
+        outside = _Region(None, lambda value: value, "")
+        for old, new in zip(self.old.inputs, self.new.inputs, strict=True):
+            outside.define(old, new)
+        self.new.outputs = tuple(self.nodes(self.old, outside))
+        return self.new
+
+    def nodes(self, graph: Graph, region: _Region) -> list[Value]:
+        """The nodes of a graph, whose inputs are known, in a region; returns its outputs."""
+        for node in graph.nodes:
+            before, self.at = self.at, node
+            lower = _LOWERED.get(node.op)
+            if lower is None:
+                self.plain(node, region)
+            else:
+                self.notes.add(f"{node.op.name} lowered")
+                given = [region.known[value] for value in node.inputs]
+                for old, new in zip(node.outputs, lower(self, node, given, region), strict=True):
+                    self.name(old, new, region)
+                    region.define(old, new)
+            self.at = before
+        return [region.known[value] for value in graph.outputs]
+
+    def plain(self, node: Node, region: _Region) -> None:
+        inputs = [region.known[value] for value in node.inputs]
+        new = copied(node, inputs, [nested.clone() for nested in node.graphs])
+        made = self.started(new, region)
+        for old, value in zip(node.outputs, made, strict=True):
+            self.name(old, value, region)
+            region.define(old, value)
+
+    def started(self, node: Node, region: _Region) -> Sequence[Value]:
+        """Put a node in a region; the results. Where its inputs do not say when it runs, or what
+        its sizes are, it becomes a `flow.start` that has such inputs."""
+        tellers = self.tellers(node, region)
+        if region.around is None or node.inputs:
+            if not tellers:
+                self.new.nodes.append(node)
+                return node.outputs
+        elif not tellers:
+            tellers = [self.signal(region)]
+        inner = Graph(node.op.name)
+        inner.set_inputs([value.type for value in (*node.inputs, *tellers)])
+        call = copied(node, inner.inputs[: len(node.inputs)], node.graphs)
+        inner.nodes.append(call)
+        inner.outputs = call.outputs
+        types = [value.type for value in node.outputs]
+        outer = Node(FLOW_START, (*node.inputs, *tellers), {}, types, (inner,), node.location)
+        self.new.nodes.append(outer)
+        return outer.outputs
+
+    def tellers(self, node: Node, region: _Region) -> list[Value]:
+        """Values that tell the sizes in the attributes of a node, if the inputs do not."""
+        wanted = {name for size in dims_in(node.attrs) for name in size.names} - self.early
+        found: dict[Value, None] = {}
+        waiting = sorted(wanted)
+        while waiting:
+            name = waiting.pop()
+            value = region.teller(name)
+            if value is not None and value not in found:
+                found[value] = None
+                if name not in bare_names(value):  # one equation in several names
+                    others = size_names([value]) - wanted - self.early
+                    wanted |= others
+                    waiting += sorted(others)
+        return list(found)
+
+    def signal(self, region: _Region) -> Value:
+        """A value that is there when control comes to a region."""
+        if region.signal is None:
+            if region.around is None:
+                region.signal = self.add(FLOW_SIGNAL, device=_device(self.old))
+            else:
+                region.signal = region.passed(self.signal(region.around))
+        return region.signal
+
+    # --- branches -----------------------------------------------------------------------------
+
+    def branch(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
+        name = self.fresh(node)
+        predicate, operands = given[0], given[1:]
+        count = len(node.graphs)
+
+        def switch(value: Value, types: Sequence[Type] = (), control: bool = False) -> Node:
+            attrs: dict[str, Any] = {"of": name}
+            if count != 2:
+                attrs["sides"] = count
+            if control:
+                attrs["control"] = True
+            if any(kind != value.type for kind in types):
+                attrs["types"] = tuple(types)
+            return self.node(FLOW_SWITCH, value, predicate, **attrs)
+
+        switches = [
+            switch(value, [nested.inputs[i].type for nested in node.graphs])
+            for i, value in enumerate(operands)
+        ] or [switch(predicate, control=True)]
+        # What all sides take of the region around them, besides operands; each passes once.
+        controls: dict[Value, Node] = {} if operands else {predicate: switches[0]}
+        results = []
+        for side, nested in enumerate(node.graphs):
+
+            def passed(value: Value, side: int = side) -> Value:
+                if value not in controls:
+                    controls[value] = switch(value, control=True)
+                return controls[value].outputs[side]
+
+            inside = _Region(region, passed, f"{name}.{_side_name(node, side)}.")
+            for i, value in enumerate(nested.inputs):
+                self.name(value, switches[i].outputs[side], inside)
+                inside.define(value, switches[i].outputs[side])
+            if not operands:
+                inside.signal = switches[0].outputs[side]
+            results.append(self.nodes(nested, inside))
+        merged = zip(*results, strict=True)
+        return [self.add(FLOW_MERGE, *values, of=name) for values in merged]
+
+    # --- loops --------------------------------------------------------------------------------
+
+    def while_loop(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
+        condition, body = node.graphs
+        loop = _Loop(self, node, region)
+        consts = int(node.attrs["consts"])
+        pushed = body.outputs[len(given) - consts :]
+        fixed = [loop.fixed(value, "const") for value in given[:consts]]
+        carried = [loop.carried(value, "carry") for value in given[consts:]]
+        count = loop.counter() if node.attrs["counted"] else None
+        stacks = [loop.carried(loop.empty(value.type), "push") for value in pushed]
+        if not loop.merges:  # it takes only constants: control itself goes round
+            loop.carried(self.signal(region), "control")
+        for value, new in zip(condition.inputs, (*fixed, *carried), strict=True):
+            self.name(value, new, loop.frame)
+            loop.frame.define(value, new)
+        (predicate,) = self.nodes(condition, loop.frame)
+        loop.open(predicate)
+        for value, new in zip(body.inputs, (*fixed, *carried), strict=True):
+            loop.take(value, new)
+        results = self.nodes(body, loop.body)
+        for merge, value in zip(carried, results, strict=False):
+            loop.send(merge, value)
+        if count is not None:
+            loop.step(count)
+        for merge, value in zip(stacks, results[len(carried) :], strict=True):
+            loop.push(merge, value)
+        for merge in loop.merges:
+            if merge not in loop.sent:
+                loop.send(merge, loop.inside(merge))
+        made = [loop.exit(merge) for merge in carried]
+        if count is not None:
+            device = node.outputs[len(carried)].tensor_type.device
+            made.append(self.add(FLOW_NUMBER, loop.exit(count), device=device))
+        return [*made, *[loop.exit(merge) for merge in stacks]]
+
+    def scan(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
+        (body,) = node.graphs
+        loop = _Loop(self, node, region)
+        consts, carries = int(node.attrs["consts"]), int(node.attrs["carries"])
+        reverse = node.attrs["reverse"]
+        fixed = [loop.fixed(value, "const") for value in given[:consts]]
+        carried = [loop.carried(value, "carry") for value in given[consts : consts + carries]]
+        xs = [
+            loop.carried(value, "pop")
+            if isinstance(value.type, StackType)
+            else loop.fixed(value, "row")
+            for value in given[consts + carries :]
+        ]
+        count = loop.counter()
+        ys = body.outputs[carries:]
+        stacks = [loop.carried(loop.empty(value.type), "push") for value in ys]
+        attrs = {"length": node.attrs["length"], "reverse": reverse}
+        before = Node(FLOW_BEFORE, [count], attrs, _types(FLOW_BEFORE, [count], attrs), (),
+                      node.location)  # fmt: skip
+        loop.open(*self.started(before, loop.frame))
+        for value, new in zip(body.inputs, (*fixed, *carried), strict=False):
+            loop.take(value, new)
+        for value, x in zip(body.inputs[consts + carries :], xs, strict=True):
+            if isinstance(x.type, StackType):
+                pop = self.node(STACK_POP, loop.inside(x))
+                loop.send(x, pop.outputs[0])
+                row = pop.outputs[1]
+            else:
+                row = self.add(FLOW_ROW, loop.inside(x), loop.inside(count), reverse=reverse)
+            self.name(value, row, loop.body)
+            loop.body.define(value, row)
+        results = self.nodes(body, loop.body)
+        for merge, value in zip(carried, results, strict=False):
+            loop.send(merge, value)
+        loop.step(count)
+        for merge, value in zip(stacks, results[carries:], strict=True):
+            loop.push(merge, value)
+        made = [loop.exit(merge) for merge in carried]
+        for merge, result in zip(stacks, node.outputs[carries:], strict=True):
+            stack = loop.exit(merge)
+            if isinstance(result.type, TensorType):
+                kind = result.type
+                attrs = {"shape": kind.shape, "dtype": kind.dtype, "device": kind.device}
+                attrs["reverse"] = reverse
+                types = _types(FLOW_GATHER, [stack], attrs)
+                (stack,) = self.started(
+                    Node(FLOW_GATHER, [stack], attrs, types, (), node.location), region
+                )
+            made.append(stack)
+        return made
+
+    # --- new nodes ----------------------------------------------------------------------------
+
+    def node(self, op: Any, *inputs: Value, **attrs: Any) -> Node:
+        location = self.at.location if self.at is not None else None
+        return self.new.add(op, *inputs, location=location, **attrs)
+
+    def add(self, op: Any, *inputs: Value, **attrs: Any) -> Value:
+        return self.node(op, *inputs, **attrs).out
+
+    def name(self, old: Value, new: Value, region: _Region) -> None:
+        if old.name and not new.name:
+            new.name = f"{region.names}{old.name}"
+
+    def fresh(self, node: Node) -> str:
+        """A name for a branch or loop: no value of the old graph has one that begins with it."""
+        while True:
+            name = f"{node.op.name}_{self.count}"
+            self.count += 1
+            if not any(taken.startswith(f"{name}.") for taken in self.taken):
+                return name
+
+
+class _Loop:
+    """A frame and its body, while they are made."""
+
+    def __init__(self, lowering: _Lowering, node: Node, region: _Region) -> None:
+        self.lowering = lowering
+        self.node = node
+        self.region = region
+        self.name = lowering.fresh(node)
+        self.merges: list[Value] = []
+        self.sent: set[Value] = set()
+        self.predicate: Value | None = None
+        self._switches: dict[Value, Node] = {}
+        self.frame = _Region(region, lambda v: self.fixed(v, "control"), f"{self.name}.")
+        self.body = _Region(self.frame, self.inside, f"{self.name}.body.")
+
+    def fixed(self, value: Value, role: str) -> Value:
+        """The value in all iterations."""
+        return self.lowering.add(FLOW_ENTER, value, frame=self.name, role=role)
+
+    def carried(self, value: Value, role: str) -> Value:
+        """The value in this iteration, of one that each iteration hands to the next."""
+        merge = self.lowering.add(FLOW_MERGE, self.fixed(value, role), of=self.name)
+        self.merges.append(merge)
+        return merge
+
+    def counter(self) -> Value:
+        signal = self.lowering.signal(self.region)
+        return self.carried(self.lowering.add(FLOW_ZERO, signal), "count")
+
+    def empty(self, element: Type) -> Value:
+        """An empty stack, in the region around the loop."""
+        assert isinstance(element, (TensorType, StackType))
+        kind = StackType(element)
+        node = Node(STACK_NEW, [], stack_attrs(kind), [kind], (), self.node.location)
+        return self.lowering.started(node, self.region)[0]
+
+    def open(self, predicate: Value) -> None:
+        self.predicate = self.lowering.add(FLOW_COND, predicate, frame=self.name)
+
+    def _switched(self, value: Value, kind: Type | None = None) -> Node:
+        if value not in self._switches:
+            assert self.predicate is not None
+            types = {} if kind is None or kind == value.type else {"types": (kind, value.type)}
+            self._switches[value] = self.lowering.node(
+                FLOW_SWITCH, value, self.predicate, of=self.name, **types
+            )
+        return self._switches[value]
+
+    def inside(self, value: Value) -> Value:
+        """A value of the frame, in the body."""
+        return self._switched(value).outputs[BODY]
+
+    def take(self, old: Value, value: Value) -> None:
+        """The input of the body that is this value of the frame."""
+        new = self._switched(value, old.type).outputs[BODY]
+        self.lowering.name(old, new, self.body)
+        self.body.define(old, new)
+
+    def send(self, merge: Value, value: Value) -> None:
+        self.sent.add(merge)
+        self.lowering.node(FLOW_NEXT, merge, value, frame=self.name)
+
+    def step(self, count: Value) -> None:
+        self.send(count, self.lowering.add(FLOW_STEP, self.inside(count)))
+
+    def push(self, merge: Value, value: Value) -> None:
+        self.send(merge, self.lowering.add(STACK_PUSH, self.inside(merge), value))
+
+    def exit(self, merge: Value) -> Value:
+        return self.lowering.add(FLOW_EXIT, self._switched(merge).outputs[EXIT], frame=self.name)
+
+
+def _types(op: Any, inputs: Sequence[Value], attrs: dict[str, Any]) -> list[Type]:
+    return [op.infer(*[value.type for value in inputs], **attrs)]
+
+
+def _side_name(node: Node, side: int) -> str:
+    names = node.op.graph_names
+    return names[side] if names else str(side)
+
+
+def _device(graph: Graph) -> Any:
+    """Where the numbers that only control needs lie: with the other tensors."""
+    for part in graph.walk():
+        for value in part.values():
+            if value.type != TOKEN:
+                kind = value.type.innermost if isinstance(value.type, StackType) else value.type
+                assert isinstance(kind, TensorType)
+                return kind.device
+    raise AssertionError("control flow without a tensor")
+
+
+_Lower = Callable[[_Lowering, Node, list[Value], _Region], list[Value]]
+_LOWERED: dict[Any, _Lower] = {
+    IF: _Lowering.branch,
+    SWITCH: _Lowering.branch,
+    WHILE: _Lowering.while_loop,
+    SCAN: _Lowering.scan,
+}

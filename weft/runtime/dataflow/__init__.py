@@ -1,0 +1,1 @@
+"""The dataflow executor: nodes run when their inputs are there, in frames, by a scheduler."""

@@ -1,0 +1,66 @@
+"""Graphs as programs that the dataflow executor runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.core.autocast import as_recorded
+from weft.core.grad_mode import no_grad
+from weft.core.tensor import Tensor, wrap
+from weft.ir.graph import Graph
+from weft.ir.interpret import sizes_of
+from weft.passes.lowering.frames import LowerControlFlow
+from weft.runtime.dataflow.arrays import Env
+from weft.runtime.dataflow.failures import cannot_finish
+from weft.runtime.dataflow.options import Dataflow
+from weft.runtime.dataflow.plan import ExecutionPlan
+from weft.runtime.dataflow.run import Run
+from weft.runtime.dataflow.schedulers import scheduler_named
+from weft.runtime.executable import Program
+
+__all__ = ["DataflowProgram"]
+
+
+class DataflowProgram(Program):
+    """Runs a graph node by node, as their inputs come."""
+
+    reason = "the dataflow executor was asked for"
+
+    def __init__(self, graph: Graph, options: Dataflow) -> None:
+        self._graph = graph
+        self.options = options
+        self.lowered = LowerControlFlow().run(graph)
+        self.plan = ExecutionPlan(self.lowered)
+        self.schedule = scheduler_named(options.scheduler)
+        self.call = self.__call__
+
+    def scheduled(self) -> Graph:
+        """The graph in primitives of control flow."""
+        return self.lowered
+
+    def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        values = [x._data if isinstance(x, Tensor) else x for x in inputs]
+        inputs.clear()  # the run frees each input after its last use
+        with no_grad(), as_recorded():
+            found = self.run(values)
+        return [_output(value) for value in found]
+
+    def run(self, values: list[Any]) -> list[Any]:
+        """The outputs for these arrays; the list is emptied."""
+        env = Env(sizes_of(self._graph, values))
+        try:
+            run = Run(self.plan, self.options, env)
+            self.schedule(run, values)
+        finally:
+            env.close()
+        if run.failure is not None:
+            error = run.failure.error
+            raise error from error.__cause__
+        if run.results is None:
+            raise cannot_finish(run)
+        return run.results
+
+
+def _output(value: Any) -> Any:
+    """A tensor for an array; tokens and stacks as they are."""
+    return value if isinstance(value, tuple) else wrap(value)
