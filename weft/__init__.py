@@ -113,6 +113,7 @@ if _typing.TYPE_CHECKING:
     from weft import data as data
     from weft import distributions as distributions
     from weft import nn as nn
+    from weft import onnx as onnx
     from weft import optim as optim
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
@@ -159,6 +160,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "load": "weft.interop.weights",
             "load_program": "weft.interop.programs.program",
             "nn": "weft.nn",
+            "onnx": "weft.onnx",
             "optim": "weft.optim",
             "profile": "weft.inspect.profile.profile",
             "register_scheduler": "weft.runtime.dataflow.schedulers",

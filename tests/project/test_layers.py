@@ -26,7 +26,7 @@ LAYERS = [
 #: `weft` itself only exports: no layer may import it, and it must not start the command line.
 TOP = "weft"
 #: Modules that, like weft/__init__.py, only export: for `from weft.linalg import solve`.
-FACADES = ("amp", "autograd", "cuda", "errors", "fft", "linalg", "random", "special")
+FACADES = ("amp", "autograd", "cuda", "errors", "fft", "linalg", "onnx", "random", "special")
 COMMAND_LINE = ("cli", "__main__")
 #: Earlier layers that a layer has no business with: what comes after capture takes graphs as they
 #: come, and the schedule does not change them.

@@ -34,12 +34,16 @@ def is_composite(node: Node) -> bool:
     return node.op.composite or node.op is UNIQUE_ALL
 
 
-def decompose(graph: Graph, attends: Callable[[Fusion], bool] | None = None) -> Graph:
+def decompose(
+    graph: Graph,
+    attends: Callable[[Fusion], bool] | None = None,
+    keeps: Callable[[Node], bool] | None = None,
+) -> Graph:
     """The graph without composite nodes; nested graphs too. `attends`: which attentions become one
-    node; by default all."""
+    node; by default all. `keeps`: which composite nodes stay; by default none."""
     if not any(is_composite(node) for part in graph.walk() for node in part.nodes):
         return graph
-    builder = Builder(graph, nested=lambda inner: decompose(inner, attends))
+    builder = Builder(graph, nested=lambda inner: decompose(inner, attends, keeps))
     whole = attentions(graph)
     if attends is not None:
         whole = {node: fusion for node, fusion in whole.items() if attends(fusion)}
@@ -51,7 +55,8 @@ def decompose(graph: Graph, attends: Callable[[Fusion], bool] | None = None) -> 
         if node in whole:
             whole[node].replace(builder, node, known)
             continue
-        inner = _inner(node) if is_composite(node) else None
+        taken_apart = is_composite(node) and not (keeps is not None and keeps(node))
+        inner = _inner(node) if taken_apart else None
         if inner is None:
             builder.copy(node)
             continue
