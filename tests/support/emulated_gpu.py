@@ -1,8 +1,7 @@
 """A GPU that is the CPU: kernels of the CUDA target, compiled for the CPU and run thread by thread.
 
 The code is that of the target but for how a kernel learns its numbers and waits (see
-`weft.codegen.cuda.builder`). A block whose threads wait for each other runs in as many Python
-threads; its waits are those of a barrier.
+`weft.codegen.cuda.builder`). Threads of a block take turns: see `emulated_block.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any
 
 import fake_cupy
 import numpy as np
+from emulated_block import run_blocks
 
 from weft.base.dtypes import DType
 from weft.base.shapes import size_of
@@ -23,8 +23,8 @@ from weft.codegen.jit import build
 from weft.ir.op import OPS
 from weft.runtime.cuda.products import Gemm
 
-MOST_BUFFERS = 64
-_WAIT = ctypes.CFUNCTYPE(None)
+#: The runner of blocks has one memory.
+_one = threading.Lock()
 
 
 class EmulatedDriver:
@@ -66,26 +66,8 @@ class EmulatedDriver:
     def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
         address, waits, name = function
         self.log.append(name)
-        kinds = [ctypes.c_void_p] * len(addresses) + [ctypes.c_int64] * 2 + [ctypes.c_void_p] * 2
-        call = ctypes.CFUNCTYPE(None, *kinds)(address)
-        shared = ctypes.create_string_buffer(16 * self.machine.threads)
-        at = (ctypes.addressof(shared) + 15) // 16 * 16
-        for block in range(blocks):
-            if not waits:
-                for thread in range(threads):
-                    call(*addresses, thread, block, at, None)
-                continue
-            barrier = threading.Barrier(threads)
-            wait = _WAIT(lambda barrier=barrier: barrier.wait() and None)  # type: ignore[misc]
-            pointer = ctypes.cast(wait, ctypes.c_void_p).value
-            running = [
-                threading.Thread(target=call, args=(*addresses, thread, block, at, pointer))
-                for thread in range(threads)
-            ]
-            for one in running:
-                one.start()
-            for one in running:
-                one.join()
+        with _one:
+            run_blocks(address, list(addresses), blocks, threads, waits)
 
     def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         self.log.append("product")
