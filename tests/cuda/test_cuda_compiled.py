@@ -281,13 +281,14 @@ def test_several_gpus() -> None:
 def test_control_flow_is_interpreted() -> None:
     @native
     def halved(x: weft.Tensor) -> weft.Tensor:
-        while x.sum() > 1:
+        while x[:2].sum() > 1:
             x = x / 2
         return x
 
-    assert halved(weft.asarray([3.0, 5.0], device="cuda")).tolist() == [0.375, 0.625]
+    x = weft.concat([weft.asarray([3.0, 5.0]), weft.zeros(100_000)]).cuda()
+    assert halved(x)[:2].tolist() == [0.375, 0.625]
     reasons = [made.program.reason for made in halved.programs]
-    assert reasons == ["while has no code for GPUs yet"]
+    assert reasons == ["this while has no code for GPUs yet"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -43,7 +43,7 @@ def branch_with_operands(x: Any) -> Any:
 
 @program((V, W), ([-1.0, -2.0, 0.5], W))
 def branch_without_dependence(x: Any, w: Any) -> Any:
-    return weft.cond(x.sum() > 0, lambda: weft.zeros(3, dtype=weft.float64), lambda: w * x) + x
+    return weft.cond(x.sum() > 0, lambda: weft.zeros_like(x), lambda: w * x) + x
 
 
 @program((V, W), ([-1.0, -2.0, 0.5], W), ([-9.0, -2.0, 0.5], W))
@@ -183,7 +183,7 @@ def rnn_reversed(xs: Any, h: Any, w: Any) -> Any:
         return {"h": new, "n": c["n"] + 1}, (new.sum(), c["n"])
 
     out, (ys, ns) = weft.scan(step, {"h": h, "n": 0}, {"a": xs, "b": xs * 2}, reverse=True)
-    return out["h"], ys * ns
+    return out["h"], ys * ns.to(ys.device)
 
 
 @program((V,))

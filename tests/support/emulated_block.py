@@ -1,7 +1,7 @@
 """Runs a block of a kernel on the CPU: its threads are contexts of the C library that take turns.
 
-A wait hands over to the next thread, in a ring: each thread is past its n-th wait only when all have
-reached it. A block whose threads do not wait equally often is an error here; a GPU would hang.
+A wait hands over to the next thread, in a ring: each thread is past its n-th wait only when all
+have reached it. A block whose threads do not wait equally often is an error here; a GPU would hang.
 """
 
 from __future__ import annotations

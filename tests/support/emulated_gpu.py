@@ -45,7 +45,7 @@ class EmulatedDriver:
             return {}
         library = build(text, names)
         self._libraries.append(library)
-        waits = {name: "call void %wait()" in _body(text, name) for name in names}
+        waits = {name: _body(text, name).count("%wait") > 1 for name in names}
         return {name: (library.address(name), waits[name], name) for name in names}
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:

@@ -310,6 +310,10 @@ class Module:
     stack = STACK
     #: The functions that allocate and free memory: for large variables, and aligned, for stacks.
     allocate, deallocate, allocate_aligned = "malloc", "free", "aligned_alloc"
+    #: Whether code may call functions of the C library, such as `sin`.
+    has_c_library = True
+    #: Where several threads run the code of a graph together: how they copy memory and wait.
+    team: Any = None
 
     def __init__(self, machine: Any = None) -> None:
         self.machine = machine

@@ -34,6 +34,7 @@ def plan_program(graph: Graph, emitter: Emitter) -> ProgramPlan:
 class _Planner:
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
+        emitter.inside = []
         self.target = emitter.target
         self._names = 0
         self.buffers: list[Buffers] = []  # of graphs whose sizes each run tells, inner ones first
@@ -176,7 +177,10 @@ class _Planner:
             # After the carries, values that are pushed to stacks.
             carries = len(node.inputs) - node.attrs["consts"]
             boxed = {i for i in _late_outputs(graph, self.target.late) if i >= carries}
-        return self.plan(graph, self.name(graph.name), known, boxed, is_nested=True)
+        self.emitter.inside.append(node)
+        made = self.plan(graph, self.name(graph.name), known, boxed, is_nested=True)
+        self.emitter.inside.pop()
+        return made
 
     # --- memory ---------------------------------------------------------------------------------
 

@@ -109,9 +109,13 @@ class Target(ABC):
 
 
 class Emitter(ABC):
-    """Makes the code of one program for a target."""
+    """Makes the code of one program for a target.
+
+    inside   the nodes of control flow that the steps at hand are nested in, the innermost last
+    """
 
     target: Target
+    inside: list[Node]
 
     @abstractmethod
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:

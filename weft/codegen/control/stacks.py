@@ -83,6 +83,9 @@ def push(f: Function, below: str, element: Ptr, size: int) -> Ptr:
 
 
 def copy(f: Function, to: Ptr, source: Ptr, size: int) -> None:
+    if f.module.team is not None:
+        f.module.team.copy(f, to, source, size)
+        return
     name = f.module.declare("void", "llvm.memcpy.p0.p0.i64", "ptr, ptr, i64, i1")
     f.do(f"call void @{name}(ptr {to}, ptr {source}, i64 {f.size(size)}, i1 false)")
 
@@ -90,7 +93,7 @@ def copy(f: Function, to: Ptr, source: Ptr, size: int) -> None:
 def pop(module: Module, element: TensorType | StackType) -> str:
     """`i32 @pop(ptr run, ptr stack, ptr below, ptr top)` writes the stack below, and the top."""
     name = f"pop.{element}".replace("[", ".").replace("]", "").replace(",", "x")
-    name = name.replace("<", ".").replace(">", "")
+    name = name.replace("<", ".").replace(">", "").replace("@", ".")
     if isinstance(element, StackType):
         if has_dims(element.innermost.shape):
             name = "pop.stack"  # an address, whatever lies there
@@ -210,18 +213,23 @@ def _add_to_top(f: Function, element: Type, other: Ptr) -> None:
         f.do(f"ret i32 {Status.FAILED}")  # never needed: such elements have no gradients
         f.block(f.fresh("never"))
         return
-    dtype, kind = element.dtype, memory_type(element.dtype)
-    with f.loop(0, element.size) as i:
+    dtype, kind, team = element.dtype, memory_type(element.dtype), f.module.team
+    with f.loop(0, element.size) if team is None else team.each(f, element.size) as i:
         to, more = top.of(kind) + i, other.of(kind) + i
         given = [(dtype, load(f, dtype, to, 1)), (dtype, load(f, dtype, more, 1))]
         made = emit(f, "add", given, dtype, 1, {})
         assert made is not None
         store(f, dtype, to, made, 1)
+    if team is not None:
+        team.wait(f)
 
 
 def _zero(f: Function, element: Type, size: int) -> None:
     if isinstance(element, StackType):
         f.ptr("%top", "ptr").store(zeros_cell(f.module))
+        return
+    if f.module.team is not None:
+        f.module.team.clear(f, f.ptr("%top"), size)
         return
     name = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1")
     f.do(f"call void @{name}(ptr %top, i8 0, i64 {f.size(size)}, i1 false)")

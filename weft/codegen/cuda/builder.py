@@ -5,6 +5,9 @@
 The parameters are buffers. In code for the emulation on a CPU, four more follow: the numbers of the
 thread and of the block, memory that the threads of a block share, and the address of a function
 that waits for all of them.
+
+A part of a larger kernel, one for a single block (`weft.codegen.cuda.block`), is written in the
+same way: it is a function that gets the number of its block from its caller.
 """
 
 from __future__ import annotations
@@ -13,22 +16,30 @@ from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.index import Index, Ptr
 from weft.codegen.text import Module
 
-__all__ = ["KernelBuilder"]
+__all__ = ["EMULATED", "KernelBuilder"]
 
-_EMULATED = [("i64", "thread"), ("i64", "block"), ("ptr", "shared"), ("ptr", "wait")]
+EMULATED = [("i64", "thread"), ("i64", "block"), ("ptr", "shared"), ("ptr", "wait")]
 
 
 class KernelBuilder:
     """The function of a kernel with so many buffers."""
 
-    def __init__(self, module: Module, name: str, buffers: int) -> None:
-        self.machine: GpuMachine = module.machine
+    def __init__(
+        self, module: Module, name: str, buffers: int, machine: GpuMachine | None = None
+    ) -> None:
+        """`machine`: that of one block, for a part of a larger kernel."""
+        self.machine: GpuMachine = machine or module.machine
         params = [("ptr", f"a{i}") for i in range(buffers)]
         self.name = name
-        result = "ptx_kernel void"
+        result, linkage, attrs = "ptx_kernel void", "", "nounwind"
+        if machine is not None:
+            result, linkage, attrs = "void", "internal", "nounwind convergent"
         if self.machine.emulated:
-            params, result = [*params, *_EMULATED], "void"
-        self.f = module.function(name, result, params, linkage="")
+            params, result = [*params, *EMULATED], "void"
+        elif machine is not None:
+            params = [*params, ("i64", "block")]
+        self._is_part = machine is not None
+        self.f = module.function(name, result, params, attrs, linkage=linkage)
         self._module = module
 
     def buffer(self, place: int, kind: str) -> Ptr:
@@ -40,6 +51,8 @@ class KernelBuilder:
 
     def block(self) -> Index:
         """The number of the block."""
+        if self._is_part:
+            return self.f.index("%block")
         return self._number("ctaid", "%block")
 
     def _number(self, register: str, emulated: str) -> Index:

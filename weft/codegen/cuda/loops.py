@@ -48,12 +48,17 @@ class Launch:
 
 
 def emit_group(
-    module: Module, name: str, group: Group, places: Mapping[Value, int], gated: bool = False
+    module: Module,
+    name: str,
+    group: Group,
+    places: Mapping[Value, int],
+    gated: bool = False,
+    machine: GpuMachine | None = None,
 ) -> tuple[list[Launch], int]:
     """The kernels of a loop group in their order, and how many bytes of scratch memory they need:
     it is their last buffer. `gated`: one more is the program's flag, and they do nothing if it is
-    set."""
-    made = _Group(module, name.replace(".", "_"), group, places, gated)
+    set. `machine`: they are parts of a kernel of one block, whose threads run all blocks."""
+    made = _Group(module, name.replace(".", "_"), group, places, gated, machine)
     if any(node.op.reduction for node in group.nodes):
         made.reducing()
     else:
@@ -67,11 +72,18 @@ def _bytes(reduction: Reduction) -> int:
 
 class _Group:
     def __init__(
-        self, module: Module, name: str, group: Group, places: Mapping[Value, int], gated: bool
+        self,
+        module: Module,
+        name: str,
+        group: Group,
+        places: Mapping[Value, int],
+        gated: bool,
+        part_of: GpuMachine | None,
     ) -> None:
         self.module = module
         self.gated = gated
-        self.machine: GpuMachine = module.machine
+        self.machine: GpuMachine = part_of or module.machine
+        self._part_of = part_of
         self.name = name
         self.group = group
         self.places = places
@@ -90,10 +102,20 @@ class _Group:
 
     def _builder(self, suffix: str = "") -> KernelBuilder:
         buffers = len(self.places) + 1
-        builder = KernelBuilder(self.module, self.name + suffix, buffers + self.gated)
+        name = self.name + suffix
+        builder = KernelBuilder(self.module, name, buffers + self.gated, self._part_of)
         if self.gated:
             builder.stop_if(builder.buffer(buffers, "i32"))
         return builder
+
+    def _threads(self, items: int) -> int:
+        """How many threads a block has to go over some items: those of a part of a kernel are
+        given, as all of them wait for each other."""
+        most = self.machine.row
+        threads = most if self._part_of else min(32, most)
+        while threads < most and threads < items:
+            threads *= 2
+        return threads
 
     def _launch(self, builder: KernelBuilder, blocks: int, threads: int) -> None:
         builder.f.do("ret void")
@@ -189,6 +211,8 @@ class _Group:
         pointers = self._pointers(builder)
         first = builder.block() * threads + builder.thread()
         sums = self._begin(builder, after)
+        for node in after:
+            self._take(node, blocks)
         with f.loop(first, total, blocks * threads) as item:
             point = Point(f, self.group, pointers.__getitem__, self._index(loops, item))
             self._add(point, sums)
@@ -196,11 +220,7 @@ class _Group:
                 if value not in self.group.after:
                     self._store(point, value)
         for node, var in sums.items():
-            self._take(node, blocks)
-            whole = self._joined(builder, node, var.load(), threads)
-            with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
-                place = self._part(builder, node) + builder.block()
-                store(f, self.reductions[node].dtype, place, whole, 1)
+            self._whole_or_part(builder, node, var, blocks, threads)
         self._launch(builder, blocks, threads)
         for node in after:
             self._total_of_parts(node, blocks)
@@ -258,9 +278,7 @@ class _Group:
     ) -> None:
         """A block goes over one row, or over the rows of a piece of the summed axes."""
         length = self._count(row)
-        threads = min(32, self.machine.row)
-        while threads < self.machine.row and threads * self.machine.each < length:
-            threads *= 2
+        threads = self._threads(-(-length // self.machine.each))
         each = length // threads if length % threads == 0 else 0
         large = each * len(self.group.nodes) > MOST_CODE
         each = each if each <= self.machine.each and not large else 0
@@ -305,10 +323,7 @@ class _Group:
                 place = column_at[node] + (thread + number * threads)
                 store(f, self.reductions[node].dtype, place, var.load(), 1)
         for node, var in sums.items():
-            made = self._joined(builder, node, var.load(), threads)
-            with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
-                place = self._part(builder, node) + builder.block()
-                store(f, self.reductions[node].dtype, place, made, 1)
+            self._whole_or_part(builder, node, var, blocks, threads)
         self._launch(builder, blocks, threads)
         for node in totals:
             self._total_of_parts(node, blocks)
@@ -399,13 +414,31 @@ class _Group:
         builder.wait()
         return load(f, reduction.dtype, room, 1)
 
+    def _whole_or_part(
+        self, builder: KernelBuilder, node: Node, var: Ptr, blocks: int, threads: int
+    ) -> None:
+        """Store what a block has of a total: the result itself, if there is one block."""
+        f, reduction = builder.f, self.reductions[node]
+        made = self._joined(builder, node, var.load(), threads)
+        with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
+            if blocks == 1:
+                self._store_total(builder, node, reduction.finished(f, made))
+            else:
+                place = self._part(builder, node) + builder.block()
+                store(f, reduction.dtype, place, made, 1)
+
+    def _store_total(self, builder: KernelBuilder, node: Node, made: str) -> None:
+        value = node.outputs[0]
+        out = builder.buffer(self.places[value], memory_type(dtype_of(value)))
+        store(builder.f, dtype_of(value), out, made, 1)
+
     def _total_of_parts(self, node: Node, count: int) -> None:
         """One block adds the parts of a total."""
+        if count == 1:
+            return
         builder = self._builder(f"_sum{len(self.launches)}")
         f, reduction = builder.f, self.reductions[node]
-        threads = min(32, self.machine.threads)
-        while threads < self.machine.threads and threads < count:
-            threads *= 2
+        threads = min(self.machine.threads, self._threads(count))
         parts = self._part(builder, node)
         var = self._begin(builder, [node])[node]
         with f.loop(builder.thread(), count, threads) as i:
@@ -413,9 +446,7 @@ class _Group:
             var.store(reduction.joined(f, var.load(), part, 1))
         made = reduction.finished(f, self._joined(builder, node, var.load(), threads))
         with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
-            value = node.outputs[0]
-            out = builder.buffer(self.places[value], memory_type(dtype_of(value)))
-            store(f, dtype_of(value), out, made, 1)
+            self._store_total(builder, node, made)
         self._launch(builder, 1, threads)
 
     def _column_of_parts(self, node: Node, kept: list[int], row: list[int], pieces: int) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from weft.base.device import CPU
 from weft.base.dims import has_dims
 from weft.base.shapes import size_of
+from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.cuda.convolution import CONVOLUTIONS, convolution_of
+from weft.codegen.cuda.fits import within
 from weft.codegen.cuda.items import ITEM_OPS
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.elementwise import has_emitter
 from weft.codegen.loops.reduce import JOINS
 from weft.codegen.scalar.forms import supported
 from weft.ir.graph import Node, Value
-from weft.ir.types import TensorType
+from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ALL, ANY, CONCAT, MATMUL, NLL, RESHAPE
 from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
@@ -45,6 +47,8 @@ class CudaTarget(Target):
         return has_emitter(node.op.name, inputs, result)
 
     def kind(self, node: Node) -> str:
+        if node.op.name in STACK_OPS and not node.op.data_shape:
+            return "stack"
         if node.op.name in ITEM_OPS and node.op not in (CONCAT, NLL):
             return "kernel" if _is_here(node) else ""
         if not _has_elements(node):
@@ -60,8 +64,7 @@ class CudaTarget(Target):
         if node.op is not MATMUL:
             return ""
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
-        axes = [len(value.tensor_type.shape) for value in node.inputs]
-        return "kernel" if kinds[0] in _PRODUCTS and min(axes) >= 2 else ""
+        return "kernel" if kinds[0] in _PRODUCTS else ""
 
     def layout(self, node: Node, _place: int) -> Layout:
         return Layout.MATRIX if node.op is MATMUL else Layout.DENSE
@@ -70,7 +73,17 @@ class CudaTarget(Target):
         node = group.nodes[0]
         if node.op is NLL and group.kind == "kernel":
             return not is_input(node.inputs[1])
+        if group.kind == "stack":
+            return True  # its memory may be full
+        if group.kind == "control":
+            return any(map(_may_stop, [node, *within(node)]))
         return group.kind in ("call", "kernel") and bool(node.op.may_fail)
+
+
+def _may_stop(node: Node) -> bool:
+    """Whether a node in control flow may end the run: it fails, or takes memory for stacks."""
+    values = (*node.inputs, *node.outputs)
+    return bool(node.op.may_fail) or any(isinstance(v.type, StackType) for v in values)
 
 
 def is_input(value: Value) -> bool:

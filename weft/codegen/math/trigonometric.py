@@ -1,11 +1,13 @@
 """sin, cos and tan.
 
 |x| is split into n π/2 + r, |r| ≤ π/4, with π/2 as the sum of three floats. Beyond the range in
-which that is exact enough, the C library is called lane by lane: rare, and correct.
+which that is exact enough, the C library (on GPUs: `far.py`) is called lane by lane: rare, and
+correct.
 """
 
 from __future__ import annotations
 
+from weft.codegen.math import far
 from weft.codegen.math.parts import to_integer
 from weft.codegen.scalar.vec import Vec, vector_type
 from weft.codegen.text import Module
@@ -99,7 +101,7 @@ def _with_far(x: Vec, out: Vec, name: str) -> Vec:
 
 
 def _add_far(module: Module, name: str, kind: str, lanes: int, suffix: str) -> None:
-    module.declare("double", name, "double")
+    single = module.once(f"weft.far.{name}", lambda m: _add_single(m, name))
     whole = vector_type(kind, lanes)
     f = module.function(
         f"weft.far.{name}.{suffix}", whole, [(whole, "x"), (whole, "near")], "nounwind noinline"
@@ -109,6 +111,30 @@ def _add_far(module: Module, name: str, kind: str, lanes: int, suffix: str) -> N
         x = Vec(f, kind, 1, (values.of(kind) + i).load())
         with f.when((abs(x) > _END[kind]).name):
             wide = x.convert("fpext", "double")
-            called = Vec(f, "double", 1, f(f"call double @{name}(double {wide})"))
+            called = Vec(f, "double", 1, f(f"call double @{single}(double {wide})"))
             (out.of(kind) + i).store(called.convert("fptrunc", kind))
     f.do(f"ret {whole} {out.load()}")
+
+
+def _add_single(module: Module, name: str) -> None:
+    """The function of one double: the C library's, or one of ours where there is none."""
+    f = module.function(f"weft.far.{name}", "double", [("double", "x")])
+    if module.has_c_library:
+        module.declare("double", name, "double")
+        f.do(f"ret double {f(f'call double @{name}(double %x)')}")
+        return
+    both = f(f"call {{ double, i64 }} @{far.reduced(module)}(double %x)")
+    r = Vec(f, "double", 1, f(f"extractvalue {{ double, i64 }} {both}, 0"))
+    quarter = Vec(f, "i64", 1, f(f"extractvalue {{ double, i64 }} {both}, 1"))
+    x = Vec(f, "double", 1, "%x")
+    sine, cosine = _both(r)
+    odd = (quarter & 1).differs(0)
+    if name == "tan":
+        out = odd.pick(-cosine, sine) / odd.pick(sine, cosine)
+    else:
+        turned = quarter + (1 if name == "cos" else 0)
+        out = (turned & 1).differs(0).pick(cosine, sine)
+        out = (turned & 2).differs(0).pick(-out, out)
+    if name != "cos":
+        out = (x < 0.0).pick(-out, out)
+    f.do(f"ret double {out}")

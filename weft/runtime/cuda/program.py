@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from weft.base.config import verifies_plans
-from weft.base.device import CPU
+from weft.base.device import CPU, Device
 from weft.base.errors import InternalError
 from weft.base.precision import rounds_to_tf32
-from weft.codegen.contract import NotNative
+from weft.codegen.contract import NotNative, Status
 from weft.codegen.cuda.attention import attends
 from weft.codegen.cuda.convolution import convolution_of
-from weft.codegen.cuda.emitter import CudaEmitter, Work
+from weft.codegen.cuda.emitter import EMPTY_STACKS, FLAG, CudaEmitter, Work
+from weft.codegen.cuda.matrix import matrices
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.ownership import alone_in_list, alone_in_tensor
@@ -34,10 +35,12 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import PreparedGraph, run_node
 from weft.ir.literal import Literal
 from weft.ir.op import Trait
-from weft.ir.types import TensorType
+from weft.ir.types import StackType, TensorType
 from weft.passes.lowering.lower import lowered
+from weft.passes.lowering.on_device import on_device
 from weft.runtime.cuda.driver import Driver, Flag
 from weft.runtime.cuda.products import gemms
+from weft.runtime.cuda.stacks import Stacks
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import interpreted
 from weft.schedule.groups import Leaf
@@ -56,14 +59,13 @@ MOVES = 2
 
 def _check(graph: Graph) -> None:
     """Whether there is code for the whole graph."""
-    for node in graph.nodes:
-        if node.graphs:
-            raise NotNative(f"{node.op.name} has no code for GPUs yet")
-        if node.op.traits & (Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE):
+    nodes = [node for part in graph.walk() for node in part.nodes]
+    for node in nodes:
+        if node.op.traits & (Trait.EFFECT | Trait.DATA_SHAPE):
             raise NotNative(f"{node.op.name} has no code for GPUs yet")
     places = set()
-    for value in graph.values():
-        kind = value.type
+    for value in [*graph.inputs, *(value for node in nodes for value in node.outputs)]:
+        kind = value.type.innermost if isinstance(value.type, StackType) else value.type
         if not isinstance(kind, TensorType) or kind.layout != "dense":
             raise NotNative(f"{value} is not a dense tensor")
         if not all(isinstance(size, int) for size in kind.shape):
@@ -74,6 +76,11 @@ def _check(graph: Graph) -> None:
         raise NotNative("its tensors are on several GPUs")
     if places.pop().index:
         raise NotNative("there is code for the first GPU only")
+
+
+def _device(graph: Graph) -> Device:
+    kinds = [value.type for value in graph.values()]
+    return ({kind.device for kind in kinds if isinstance(kind, TensorType)} - {CPU}).pop()
 
 
 class _Captured:
@@ -97,12 +104,15 @@ class CudaProgram(Program):
     def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
         start = time.perf_counter()
         _check(graph)
-        whole = lowered(graph, attends)
+        self._at = _device(graph)
+        #: Results on the CPU that kernels compute.
+        whole, self._brought_back = on_device(lowered(graph, attends), self._at)
         _check(whole)
         self._graph = graph
         self._lowered = whole
         self._driver = driver
         emitter = CudaEmitter(driver.machine)
+        emitter.look_at(whole)
         self._plan: ProgramPlan = plan_program(whole, emitter)
         if verifies_plans():
             verify_plan(self._plan, emitter.target)
@@ -148,9 +158,9 @@ class CudaProgram(Program):
         self.seconds = {"plan": planned - start, **driver.seconds}
         self._arena = driver.empty((max(256, root.arena),), np.uint8)
         self._base = driver.address(self._arena)
-        self._at = self._device()
         self._family = family_for(self._at)
         self._failed = self._family.from_numpy(np.zeros(1, np.int32), self._at)
+        self._stacks = Stacks(driver, self._family, self._at) if emitter.stacks else None
         self._constants: dict[str, Any] = {}
         self._fixed: dict[Value, Any] = {}
         self._texts: dict[Value, bytes] = {}
@@ -178,7 +188,7 @@ class CudaProgram(Program):
         self._staged: dict[int, Any] = {}
         self._products = {
             id(work): list(
-                gemms(work.views[0], work.views[1], work.step.nodes[0].outputs[0].tensor_type.shape)
+                gemms(*matrices(work.views, work.step.nodes[0].outputs[0].tensor_type.shape))
             )
             for work in self.work
             if work.kind == "product"
@@ -232,10 +242,6 @@ class CudaProgram(Program):
         """The kernels as text, and the places of values in the arena."""
         return str(self._plan)
 
-    def _device(self) -> Any:
-        found = {v.tensor_type.device for v in self._graph.values()} - {CPU}
-        return found.pop()
-
     def _on_host(self, work: Work) -> bool:
         """Whether it is computed from inputs on the CPU alone."""
         if work.kind != "call":
@@ -251,11 +257,13 @@ class CudaProgram(Program):
         with self._lock, self._driver.place:
             self._stream = self._driver.in_turn(self._stream)
             outputs = self._outputs(inputs)
-            if self._may_fail:
-                self._raise_failure(inputs)
+            while self._may_fail and self._failed_run(inputs):
+                outputs = self._outputs(inputs)
             for number, value in self._host_results.items():
                 found = self._last_known[1][value]
                 outputs[number] = found.reshape(self._lowered.outputs[number].tensor_type.shape)
+            for number in self._brought_back:
+                outputs[number] = self._family.to_numpy(outputs[number])
             return [wrap(array) for array in outputs]
 
     def _outputs(self, inputs: list[Tensor]) -> list[Any]:
@@ -306,13 +314,19 @@ class CudaProgram(Program):
         # Nobody writes to an array that is held here.
         self._checked.update((number, inputs[number]._data) for number, _ in todo)
 
-    def _raise_failure(self, inputs: list[Tensor]) -> None:
-        """Wait for the run, and raise the error of a node that failed in it: no input was written.
-        A program without such nodes is not waited for."""
-        if self._family.to_numpy(self._failed)[0]:
-            self._failed[...] = 0
-            interpreted(PreparedGraph(self._graph), inputs)  # raises it, with the user's line
-            raise InternalError("a kernel failed, and its op did not")
+    def _failed_run(self, inputs: list[Tensor]) -> bool:
+        """Wait for the run. If a node failed in it, raise its error; no input was written. If the
+        memory of stacks was full, make it larger: then the run is to be repeated. A program without
+        such nodes is not waited for."""
+        status = int(self._family.to_numpy(self._failed)[0])
+        if not status:
+            return False
+        self._failed[...] = 0
+        if status == Status.OUT_OF_MEMORY and self._stacks is not None:
+            self._stacks.grow()
+            return True
+        interpreted(PreparedGraph(self._graph), inputs)  # raises it, with the user's line
+        raise InternalError("a kernel failed, and its op did not")
 
     def _may_take(self, inputs: list[Tensor]) -> bool:
         """Whether the inputs that results replace are only held by their tensors."""
@@ -504,8 +518,11 @@ class _Buffers:
 
     def address(self, value: Value | str | None, work: Work) -> int:
         program = self.program
-        if isinstance(value, str):  # FLAG
+        if value == FLAG:
             return program._driver.address(program._failed)
+        if isinstance(value, str):
+            assert program._stacks is not None
+            return program._stacks.address(empty=value == EMPTY_STACKS)
         if value is None:
             offset = program._plan.root.memory.offsets.get(work.step.group)
             return 0 if offset is None else program._base + offset
@@ -523,4 +540,4 @@ def _contiguous(array: Any) -> Any:
 
 
 def _is_host(value: Value) -> bool:
-    return value.tensor_type.device == CPU
+    return isinstance(value.type, TensorType) and value.type.device == CPU
