@@ -127,6 +127,7 @@ if _typing.TYPE_CHECKING:
     from weft.interop.programs.export import export as export
     from weft.interop.programs.program import Program as Program
     from weft.interop.programs.program import load_program as load_program
+    from weft.interop.serve.server import serve as serve
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
@@ -165,6 +166,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "profile": "weft.inspect.profile.profile",
             "register_scheduler": "weft.runtime.dataflow.schedulers",
             "save": "weft.interop.weights",
+            "serve": "weft.interop.serve.server",
             "set_num_threads": "weft.runtime.threads",
             "step": "weft.inspect.step.stepper",
             "unregister_scheduler": "weft.runtime.dataflow.schedulers",

@@ -66,6 +66,7 @@ if _typing.TYPE_CHECKING:
     from weft import data as data
     from weft import distributions as distributions
     from weft import nn as nn
+    from weft import onnx as onnx
     from weft import optim as optim
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
@@ -79,9 +80,13 @@ if _typing.TYPE_CHECKING:
     from weft.interop.programs.export import export as export
     from weft.interop.programs.program import Program as Program
     from weft.interop.programs.program import load_program as load_program
+    from weft.interop.serve.server import serve as serve
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
+    from weft.runtime.dataflow.options import Dataflow as Dataflow
+    from weft.runtime.dataflow.schedulers import register_scheduler as register_scheduler
+    from weft.runtime.dataflow.schedulers import unregister_scheduler as unregister_scheduler
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session

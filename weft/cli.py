@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.metadata
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +20,26 @@ from weft.inspect.view.script import compiled_in
 from weft.inspect.view.serve import serve
 from weft.inspect.view.view import view
 from weft.interop.programs.program import load_program
+
+#: Arguments of weft.serve, which has their defaults.
+SERVE_OPTIONS: dict[str, tuple[type, str]] = {
+    "host": (str, "where to listen (127.0.0.1)"),
+    "port": (int, "the port; 0: a free one (8000)"),
+    "workers": (int, "processes, which share the memory of the weights (1)"),
+    "threads": (int, "threads of kernels in each worker (the cores divided by workers)"),
+    "max-batch": (int, "requests that run together at most; 1: each alone (32)"),
+    "max-delay": (float, "seconds that a request waits for others (0)"),
+    "max-body": (int, "bytes of a request (64 MiB)"),
+    "max-json": (int, "bytes of the JSON in a request (16 MiB)"),
+    "max-queue": (int, "requests that may wait in a worker (256)"),
+    "timeout": (float, "seconds from the headers of a request to its response (30)"),
+    "idle": (float, "seconds for the headers of a request, and between requests (60)"),
+    "grace": (float, "seconds for the requests in flight when the server ends (30)"),
+}
+SERVE_FLAGS = {
+    "stateful": "also serve a program that writes to its state: each request alone",
+    "access-log": "log each request",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -98,6 +120,22 @@ def _parser() -> argparse.ArgumentParser:
     built.add_argument("--weights", choices=("inside", "file"), default="inside")
     built.add_argument("--stack-bytes", type=int, default=0, help="memory for loops' backward")
     built.set_defaults(run=_build, error=built.error)
+
+    served = commands.add_parser(
+        "serve", help="programs (.weft) as a service over HTTP; see docs/serving.md"
+    )
+    served.add_argument(
+        "models",
+        nargs="+",
+        metavar="MODEL",
+        help="a file that program.save() wrote, or a folder of them (NAME.weft or "
+        "NAME/VERSION/*.weft); NAME=PATH names the model",
+    )
+    for name, (kind, said) in SERVE_OPTIONS.items():
+        served.add_argument(f"--{name}", type=kind, default=argparse.SUPPRESS, help=said)
+    for name, said in SERVE_FLAGS.items():
+        served.add_argument(f"--{name}", action="store_true", default=argparse.SUPPRESS, help=said)
+    served.set_defaults(run=_serve)
 
     kept = commands.add_parser(
         "cache", help="the cache on disk: machine code and converted functions"
@@ -191,6 +229,20 @@ def _build(options: argparse.Namespace) -> int:
         return _failed("build", error)
     print(made)
     print(f"wrote {', '.join(str(file) for file in made.files)}")
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    given = {**vars(options)}
+    models = given.pop("models")
+    del given["run"]
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    try:
+        importlib.import_module("weft.interop.serve.server").serve(models, **given)
+    except KeyboardInterrupt:
+        return 130
+    except (WeftError, OSError) as error:
+        return _failed("serve", error)
     return 0
 
 

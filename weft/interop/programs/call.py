@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weft.autodiff.transforms.vmap import vmap
 from weft.capture.program_run import Routine, run_routine
 from weft.core.counted import Counted, CountedDict
 from weft.interop.programs.arguments import Arguments
@@ -37,3 +38,16 @@ class ProgramCall(Counted):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.compiled(*self.arguments.inputs(args, kwargs))
+
+
+class ProgramBatch(Counted):
+    """The function that runs a program for several calls at once: the tensors among their
+    arguments, each stacked along a new first axis."""
+
+    def __init__(self, program: ProgramCall) -> None:
+        self.__name__ = f"{program.arguments.function}_batch"
+        self.__signature__ = program.arguments.flat_signature
+        self.mapped = vmap(program.compiled)
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self.mapped(*inputs)

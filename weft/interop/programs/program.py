@@ -54,19 +54,11 @@ class StateEntry:
     grad: int | None = None
 
 
-class CompiledBody(Captured[Any, Any]):
-    """The compiled body of a program. Wrong inputs are errors before anything is recorded."""
+class Preparable(Captured[Any, Any]):
+    """A captured function that can be compiled before its first call."""
 
-    arguments: Arguments
-    routine: Routine
-
-    def _record(self, args: Any, kwargs: Any, miss: Any, inside: bool = False) -> Any:
-        self.arguments.check(args, self.routine)
-        return super()._record(args, kwargs, miss, inside)
-
-    def prepare(self, inputs: Sequence[Tensor]) -> None:
-        """Compile for such inputs, and run nothing: for tools that show a program."""
-        sizes = self.arguments.check(inputs, self.routine)
+    def prepare_for(self, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> None:
+        """Compile for such inputs, and run nothing. `sizes`: what named sizes are in them."""
         reason, start = "it was prepared", time.perf_counter()
         with self._lock, no_grad():
             found, _, _ = self._captured(tuple(inputs), {}, Miss([], reason), False)
@@ -82,6 +74,21 @@ class CompiledBody(Captured[Any, Any]):
         outcome, seconds = f"{len(found.graph.nodes)} ops", time.perf_counter() - start
         number, notes = len(self.recordings), found.watch.notes
         self.recordings.append(Recording(number, reason, seconds, outcome, notes, self._prepared))
+
+
+class CompiledBody(Preparable):
+    """The compiled body of a program. Wrong inputs are errors before anything is recorded."""
+
+    arguments: Arguments
+    routine: Routine
+
+    def _record(self, args: Any, kwargs: Any, miss: Any, inside: bool = False) -> Any:
+        self.arguments.check(args, self.routine)
+        return super()._record(args, kwargs, miss, inside)
+
+    def prepare(self, inputs: Sequence[Tensor]) -> None:
+        """Compile for such inputs, and run nothing: for tools that show a program."""
+        self.prepare_for(inputs, self.arguments.check(inputs, self.routine))
 
 
 class Program(ProgramCall):

@@ -1,0 +1,1 @@
+"""Programs as a service over HTTP: `weft serve`."""
