@@ -2,7 +2,9 @@
 
 Each library runs in a process of its own. Times are the best of several rounds of calls that are
 waited for at the end of the round, in µs for one call. float32 products and convolutions are exact
-in all libraries; works named …_tf32 allow all of them TF32.
+in all libraries; works named …_tf32 allow all of them TF32. All libraries compute with the same
+numbers; how far their losses of three steps (or results and sums of gradients) lie apart is shown.
+Of Weft's programs, the kernels that take longest follow, in µs.
 
     python3 benchmarks/gpu.py [--only NAME …] [--libraries NAME …] [--limit SECONDS]
 """
@@ -58,6 +60,27 @@ SIZES = {
 BATCH, LENGTH, WIDTH, HEADS = 8, 1024, 1024, 16
 
 
+def parameters(name: str) -> list[Any]:
+    """The parameters of a step, in PyTorch's order and shapes."""
+    if name in SIZES:
+        shapes: list[tuple[int, ...]] = []
+        for a, b in pairwise(SIZES[name][0]):
+            shapes += [(b, a), (b,)]
+    elif name.startswith("cnn"):
+        shapes = [(64, 64, 3, 3), (64,)] * 2
+    elif name == "embedding":
+        shapes = [(50257, 768), (768, 768), (768,)]
+    else:
+        shapes = [(WIDTH,)] * 4
+        for rows, columns in ((3, 1), (1, 1), (4, 1), (1, 4)):
+            shapes += [(rows * WIDTH, columns * WIDTH), (rows * WIDTH,)]
+    rng = np.random.default_rng(1)
+    made = [rng.standard_normal(shape, np.float32) * np.float32(0.04) for shape in shapes]
+    if name == "transformer":
+        made[0], made[2] = made[0] + 1, made[2] + 1
+    return made
+
+
 def torch_step(torch: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
     """The module, its loss as a function of inputs, and the inputs, of works that are a step."""
     F, nn = torch.nn.functional, torch.nn
@@ -111,6 +134,10 @@ def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callabl
     F = torch.nn.functional
     if name in STEPS:
         model, loss_of, given = torch_step(torch, name)
+        state = model.state_dict()
+        for key, value in zip(state, parameters(name), strict=True):
+            state[key] = torch.asarray(value).to("cuda").to(state[key].dtype)
+        model.load_state_dict(state)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
         whole = torch.__name__ == "weft"  # PyTorch compiles what makes the loss
@@ -126,7 +153,8 @@ def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callabl
         stepped = compiled(step) if whole else step
         return lambda: stepped(*given)
     if name == "while":
-        weight = torch.nn.Linear(32, 32).to("cuda").weight.detach() * 0.5
+        drawn = np.random.default_rng(1).standard_normal((32, 32), np.float32) * np.float32(0.13)
+        weight = torch.asarray(drawn).to("cuda")
         start = torch.ones((4, 32), device="cuda")
 
         def shrinking(x: Any, w: Any) -> Any:
@@ -156,6 +184,9 @@ def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callabl
 
         inputs = x, weight, bias
         work = norm
+    if name == "norm":  # rows that are all alike have no norm
+        drawn = np.random.default_rng(1).standard_normal((16384, 4096), np.float32)
+        inputs = torch.asarray(drawn).to("cuda"), weight, bias
     for tensor in inputs:
         tensor.requires_grad = True
 
@@ -178,19 +209,25 @@ def torch_like(torch: Any, name: str, compiled: Callable[[Any], Any]) -> Callabl
             total.backward()
             return total
 
-    return lambda: done(*inputs)
+    def run() -> Any:
+        total = done(*inputs)
+        return total, *(tensor.grad for tensor in inputs)
+
+    return run
 
 
 def jax_step(jax: Any, jnp: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
     """The loss as a function of parameters and inputs, the parameters, and the inputs."""
     rng = np.random.default_rng(0)
+    given = [jnp.asarray(value) for value in parameters(name)]
 
     def normal(*shape: int, scale: float = 0.05, dtype: Any = jnp.float32) -> Any:
         return jnp.asarray(rng.standard_normal(shape, np.float32) * scale).astype(dtype)
 
     if name in SIZES:
         sizes, batch = SIZES[name]
-        params: Any = [(normal(a, b), jnp.zeros(b)) for a, b in pairwise(sizes)]
+        x = normal(batch, sizes[0], scale=1)
+        params: Any = [(w.T, b) for w, b in zip(given[::2], given[1::2], strict=True)]
 
         def classes(params: Any, x: Any, y: Any) -> Any:
             for w, b in params[:-1]:
@@ -199,9 +236,9 @@ def jax_step(jax: Any, jnp: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
             logp = jax.nn.log_softmax(x @ w + b)
             return -jnp.take_along_axis(logp, y[:, None], 1).mean()
 
-        return classes, params, (normal(batch, sizes[0], scale=1), jnp.zeros(batch, jnp.int32))
+        return classes, params, (x, jnp.asarray(rng.integers(0, 10, batch)))
     if name.startswith("cnn"):
-        params = [(normal(64, 64, 3, 3), jnp.zeros(64)) for _ in range(2)]
+        params = [(given[0], given[1]), (given[2], given[3])]
 
         def convolved(params: Any, x: Any) -> Any:
             for w, b in params:
@@ -211,7 +248,7 @@ def jax_step(jax: Any, jnp: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
 
         return convolved, params, (normal(256, 64, 32, 32, scale=1),)
     if name == "embedding":
-        params = normal(50257, 768), normal(768, 768), jnp.zeros(768)
+        params = given[0], given[1].T, given[2]
 
         def embedded(params: Any, rows: Any) -> Any:
             table, w, b = params
@@ -221,12 +258,9 @@ def jax_step(jax: Any, jnp: Any, name: str) -> tuple[Any, Any, tuple[Any, ...]]:
 
         return embedded, params, (jnp.asarray(rng.integers(0, 50257, (8, 1024))),)
 
-    def weight(*shape: int) -> Any:
-        return normal(*shape, dtype=jnp.bfloat16), jnp.zeros(shape[-1], jnp.bfloat16)
-
-    shapes = [(WIDTH, 3 * WIDTH), (WIDTH, WIDTH), (WIDTH, 4 * WIDTH), (4 * WIDTH, WIDTH)]
-    norms = [(jnp.ones(WIDTH, jnp.bfloat16), jnp.zeros(WIDTH, jnp.bfloat16)) for _ in range(2)]
-    params = [weight(*shape) for shape in shapes], norms
+    given = [value.astype(jnp.bfloat16) for value in given]
+    norms = [(given[0], given[1]), (given[2], given[3])]
+    params = [(given[i].T, given[i + 1]) for i in range(4, 12, 2)], norms
 
     def layer_norm(x: Any, given: Any) -> Any:
         wide = x.astype(jnp.float32)
@@ -274,7 +308,8 @@ def with_jax(name: str) -> Callable[[], Any]:
             return z.sum()
 
     else:
-        inputs = (jnp.ones((16384, 4096)) * 0.5, jnp.ones(4096), jnp.zeros(4096))
+        drawn = np.random.default_rng(1).standard_normal((16384, 4096), np.float32)
+        inputs = (jnp.asarray(drawn), jnp.ones(4096), jnp.zeros(4096))
 
         def work(x: Any, weight: Any, bias: Any) -> Any:
             mean, var = x.mean(1, keepdims=True), x.var(1, keepdims=True)
@@ -282,7 +317,12 @@ def with_jax(name: str) -> Callable[[], Any]:
             return (jax.nn.gelu(h, approximate=False) * jax.nn.sigmoid(h)).sum()
 
     done = jax.jit(jax.value_and_grad(work, argnums=(0, 1, 2)))
-    return lambda: done(*inputs)
+
+    def both() -> Any:
+        total, grads = done(*inputs)
+        return total, *grads
+
+    return both
 
 
 def measure(library: str, name: str) -> None:
@@ -300,8 +340,9 @@ def measure(library: str, name: str) -> None:
         run = with_jax(name)
         last: list[Any] = [None]
 
-        def again() -> None:
+        def again() -> Any:
             last[0] = run()
+            return last[0]
 
         def wait() -> None:
             jax.block_until_ready(last[0])
@@ -323,13 +364,72 @@ def measure(library: str, name: str) -> None:
         again = torch_like(torch, name, compiled)
         wait = torch.cuda.synchronize
     ready = time.perf_counter() - start
-    again()
+    values = numbers(again())
     wait()
     first = time.perf_counter() - start
+    if name in STEPS:
+        values += [number for _ in range(2) for number in numbers(again())]
     found = {"us": timed(again, wait), "first": first, "ready": ready, "import": imported}
-    print(json.dumps(found))
+    print(json.dumps(found | {"values": values}))
     if library == "weft":
         _describe()
+        _profile(again)
+
+
+def numbers(result: Any) -> list[float]:
+    """A result and the sums of its gradients, as numbers."""
+    parts = result if isinstance(result, tuple) else (result,)
+    return [float(part.sum()) for part in parts]
+
+
+def apart(found: list[float], others: list[float]) -> float:
+    """The largest difference, relative to the numbers."""
+    pairs = zip(found, others, strict=True)
+    return max(abs(a - b) / max(abs(a), abs(b), 1e-9) for a, b in pairs)
+
+
+def _profile(again: Callable[[], Any]) -> None:
+    """What takes longest in one call, kernel by kernel; the program is launched in parts for it."""
+    import cupy
+
+    from weft.runtime import executable
+
+    events: list[Any] = []
+
+    def watched(call: Callable[..., Any], word: str) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            start, end = cupy.cuda.Event(), cupy.cuda.Event()
+            start.record()
+            call(*args)
+            end.record()
+            shape = ""
+            if word == "product":
+                shape = f" {args[0].count}×{args[0].rows}×{args[0].terms}×{args[0].columns}"
+            events.append((names.get(id(args[0]), word) + shape, start, end))
+
+        return run
+
+    programs = [made.program for made in list(executable._live)]
+    programs = [program for program in programs if type(program).__name__ == "CudaProgram"]
+    names = {id(f): name for p in programs for name, f in p._functions.items()}
+    for program in programs:
+        program._may_take = lambda _inputs: False
+    driver = programs[0]._driver
+    for word in ("launch", "product", "convolution"):
+        setattr(driver, word, watched(getattr(driver, word), word))
+    totals: dict[str, list[float]] = {}
+    for _ in range(4):
+        events.clear()
+        again()
+        cupy.cuda.get_current_stream().synchronize()
+        here: dict[str, float] = {}
+        for name, start, end in events:
+            here[name] = here.get(name, 0) + cupy.cuda.get_elapsed_time(start, end) * 1e3
+        for name, time_ in here.items():
+            totals.setdefault(name, []).append(time_)
+    best = sorted(((min(times), name) for name, times in totals.items()), reverse=True)
+    whole = sum(time_ for time_, _ in best)
+    print(f"#   alone {whole:.0f}:", ", ".join(f"{name} {time_:.1f}" for time_, name in best[:14]))
 
 
 def _describe() -> None:
@@ -359,7 +459,7 @@ def main() -> None:
         measure(*given.run)
         return
     for name in given.only:
-        line, more = f"{name}:", []
+        line, more, agreed = f"{name}:", [], {}
         for library in given.libraries:
             command = [sys.executable, __file__, "--run", library, name]
             try:
@@ -375,12 +475,17 @@ def main() -> None:
                 more.append(f"#   {library}: {done.stderr.strip()[-260:]}".replace("\n", " | "))
                 continue
             if "us" in found:
+                agreed[library] = found["values"]
                 times = "/".join(f"{found[word]:.2f}" for word in ("import", "ready", "first"))
                 line += f" {library} {found['us']:.1f} ({times} s);"
             else:
                 line += f" {library} refuses;"
-            more += lines[1:3]
-        print(line, *(text[:240] for text in more), sep="\n", flush=True)
+            more += lines[1:5]
+        if "weft" in agreed:
+            others = {key: value for key, value in agreed.items() if key != "weft"}
+            far = ", ".join(f"{key} {apart(agreed['weft'], x):.1e}" for key, x in others.items())
+            more.append(f"#   values {agreed['weft'][:4]}; apart: {far}")
+        print(line, *(text[:700] for text in more), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

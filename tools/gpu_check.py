@@ -2,7 +2,7 @@
 
     python3 tools/gpu_check.py [--out DIR] [--workers N] [--limit SECONDS] [STAGE ...]
 
-Stages: facts, ops, tests, bench; all by default. Each stage runs in processes of its own, with a
+Stages: facts, ops, tests, bench (all by default), sanitize. Each runs in processes of its own, with a
 limit of time, and goes on after errors. Where pytest is missing, its tests are left out.
 """
 
@@ -16,6 +16,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -173,27 +174,49 @@ def shard(number: int, workers: int, out: Path) -> None:
             print(json.dumps({"case": f"draw {name}", "wrong": found}), file=file, flush=True)
 
 
-def tests(out: Path, limit: int) -> None:
-    """The tests about CUDA, with the GPU."""
+def run_tests(out: Path, limit: int, first: tuple[str, ...] = (), only: str = "test_cuda") -> None:
+    """The tests about CUDA, with the GPU, each file in a process of its own.
+
+    `first`: a program that runs them, such as compute-sanitizer.
+    """
     try:
         import pytest  # noqa: F401
     except ImportError:
         print("tests: pytest is missing")
         return
-    files = sorted(map(str, (ROOT / "tests").rglob("test_cuda*.py")))
-    command = [sys.executable, "-m", "pytest", "-q", "--maxfail=30", "-p", "no:cacheprovider"]
-    try:
-        done = subprocess.run(
-            [*command, *files], cwd=ROOT, capture_output=True, text=True, timeout=limit
-        )
-        text = done.stdout + done.stderr
-    except subprocess.TimeoutExpired as error:
-        text = f"{error.stdout}\ntests: not done in {limit} s"
-    (out / "tests.txt").write_text(text)
-    lines = [
-        x for x in text.splitlines() if x.startswith(("E  ", "FAILED", "ERROR")) or " in " in x
-    ]
-    print("tests:", "\n  ".join(x[:220] for x in lines[-60:]))
+    start = time.perf_counter()
+    command = [*first, sys.executable, "-m", "pytest", "-q", "--maxfail=20", "--durations=3"]
+    running = []
+    for file in sorted((ROOT / "tests").rglob(f"{only}*.py")):
+        log = out / f"{first[0].rpartition('/')[2] if first else 'tests'}.{file.stem}.txt"
+        with log.open("w") as stream:
+            given = [*command, "-p", "no:cacheprovider", str(file)]
+            made = subprocess.Popen(given, cwd=ROOT, stdout=stream, stderr=stream)
+        running.append((file, log, made))
+    for file, log, process in running:
+        try:
+            process.wait(max(1.0, limit - (time.perf_counter() - start)))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            print(f"{file.name}: not done in {limit} s")
+        text = log.read_text()
+        words = ("E  ", "FAILED", "ERROR", "=========", "s call")
+        lines = [x for x in text.splitlines() if x.startswith(words) or " in " in x[-16:]]
+        print(f"{file.name}:", "\n  ".join(x[:200] for x in lines[-24:]), flush=True)
+    with (out / "tests.txt").open("a") as whole:
+        for _, log, _ in running:
+            whole.write(log.read_text())
+            log.unlink()
+
+
+def sanitize(out: Path, limit: int) -> None:
+    """Control flow and indexing under compute-sanitizer."""
+    found = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if not os.path.exists(found):
+        print("sanitize: there is no compute-sanitizer")
+        return
+    for name in ("test_cuda_control", "test_cuda_items"):
+        run_tests(out, limit, (found, "--error-exitcode", "9"), name)
 
 
 def main() -> None:
@@ -215,8 +238,8 @@ def main() -> None:
         print(f"--- {stage}", flush=True)
         if stage == "ops":
             ops(given.out, given.workers, given.limit)
-        elif stage == "tests":
-            tests(given.out, given.limit)
+        elif stage in ("tests", "sanitize"):
+            {"tests": run_tests, "sanitize": sanitize}[stage](given.out, given.limit)
         else:
             command = [sys.executable, str(ROOT / "benchmarks" / "gpu.py")]
             if stage == "facts":
