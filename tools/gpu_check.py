@@ -2,8 +2,8 @@
 
     python3 tools/gpu_check.py [--out DIR] [--workers N] [--limit SECONDS] [STAGE ...]
 
-Stages: facts, ops, tests, bench (all by default), sanitize. Each runs in processes of its own, with a
-limit of time, and goes on after errors. Where pytest is missing, its tests are left out.
+Stages: facts, ops, tests, bench (all by default), sanitize. Each runs in processes of its own, with
+a limit of time, and goes on after errors. Where pytest is missing, its tests are left out.
 """
 
 from __future__ import annotations
