@@ -30,14 +30,15 @@ from fuzzing.reduce import reduced
 from fuzzing.report import TEST_HEAD, Tally, as_test, signature
 
 WRITERS = {"graph": graphs.write, "program": programs.write, "sized": programs.write_sized}
+WRITERS["effect"] = programs.write_effects
 #: How much of the time may go into reducing what was found.
 REDUCING = 0.4
 
 
 def kind_of(seed: int, options: argparse.Namespace) -> str:
     """What a seed is the seed of: `--programs` of any six in a row are programs."""
-    if options.sizes:
-        return "sized"
+    if options.sizes or options.effects:
+        return "sized" if options.sizes else "effect"
     return "program" if seed % 6 < options.programs else "graph"
 
 
@@ -247,6 +248,9 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
         "--sizes", action="store_true", help="only programs that are called with several sizes"
     )
     parser.add_argument(
+        "--effects", action="store_true", help="only programs that write to Python objects"
+    )
+    parser.add_argument(
         "--refusals", action="store_true", help="reduce and print what is refused, too"
     )
     parser.add_argument("--save", help="a folder for what is found")
@@ -258,6 +262,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--graph", type=int, metavar="SEED", help="run this graph, and show it")
     parser.add_argument("--program", type=int, metavar="SEED", help="run this program, and show it")
     parser.add_argument("--sized", type=int, metavar="SEED", help="one of `--sizes`, shown")
+    parser.add_argument("--effect", type=int, metavar="SEED", help="one of `--effects`, shown")
     options = parser.parse_args(words)
     if options.minutes is None:
         options.minutes = math.inf if options.cases else 2.0

@@ -3,7 +3,10 @@ that one thread records while others run."""
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -203,3 +206,61 @@ def test_a_path_recorded_while_another_thread_is_on_its_way(
     assert compiled(weft.tensor([2.0, 0.0])).tolist() == [12.0, 0.0]
     assert started
     assert compiled.cache_info().recordings == 2
+
+
+LOG = logging.getLogger("weft.test.effects")
+
+
+def logs_in_a_branch(x: Tensor) -> Any:
+    if x.sum() > 1:
+        LOG.info("above by %.1f (%s)", x.sum() - 1, {"n": 2})
+    else:
+        LOG.info("not %r", [1, "one"])
+    return x * 2
+
+
+def logs_in_a_loop(x: Tensor) -> Any:
+    n = weft.zeros((), dtype=weft.int64)
+    while n < x.sum():
+        print("round", n)
+        LOG.info(f"round {n}")
+        warnings.warn(f"slow: {x[0].item()}", stacklevel=1)
+        n = n + 1
+    LOG.info("%(rounds)s rounds", {"rounds": n})
+    return x * 2
+
+
+def logs_in_a_map(x: Tensor) -> Any:
+    def row(r: Tensor) -> Tensor:
+        LOG.info("once")
+        print("once")
+        return r * 2
+
+    return weft.vmap(row)(x)
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native"])
+@pytest.mark.parametrize(
+    "function", [logs_in_a_branch, logs_in_a_loop, logs_in_a_map], ids=lambda f: f.__name__
+)
+def test_logs_and_warnings_of_branches_and_loops(
+    function: Callable[..., Any], backend: str, capsys: Any
+) -> None:
+    """What each run of the graph reaches is logged by it, in order with what it prints."""
+    compiled = weft.compile(function, backend=backend)
+    shown: list[list[str]] = []
+    handler = logging.StreamHandler()  # not our own class, which would be Python's to call
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    LOG.handlers, LOG.propagate = [handler], False
+    LOG.setLevel(logging.INFO)
+    for number in CALLS:
+        for call in (function, compiled):
+            with warnings.catch_warnings():
+                warnings.simplefilter("always")
+                handler.stream = sys.stdout
+                warnings.showwarning = lambda text, *_: print(text)
+                call(weft.tensor([number, 0.0]))
+            shown.append(capsys.readouterr().out.splitlines())
+        assert shown[-1] == shown[-2]
+        assert shown[-1]
+    assert compiled.cache_info().recordings == 1

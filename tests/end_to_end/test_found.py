@@ -176,6 +176,22 @@ REDUCED = {
         "    stacked = weft.stack(items)",
         "return (last, a * x, stacked)",
     ),
+    "an attribute that one side of a branch makes a number of the graph, and is None": program(
+        "if x > 0:",
+        "    s.last = x.item()",
+        "return (x * 2,)",
+        effects=True,
+    ),
+    "an attribute that a loop makes a tensor, and is a Python number": program(
+        "c = weft.zeros((), dtype=weft.int64)",
+        "while x > 0 and c < 4:",
+        "    c = c + 1",
+        "    s.item.first = v.sum()",
+        "    v = v * 0.5",
+        "    print(c, s.item.first.item())",
+        "return (x * 2,)",
+        effects=True,
+    ),
 }
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 import weft
 from fuzzing.transforms import TRANSFORMS
+from fuzzing.world import WORLD
 
 HEAD = "import weft\nimport weft.nn.functional as F\nfrom weft import vmap\n\n\n"
 #: What programs may call: functions with control flow of their own.
@@ -127,6 +128,7 @@ class Case:
     calls       seeds of the arguments of its calls
     second      whether gradients of gradients are compared, too
     growing     whether tensors have other sizes in each call, see `STEPS`
+    effects     whether it writes to objects outside of it, see `fuzzing.world`
     """
 
     kind: str
@@ -139,13 +141,15 @@ class Case:
     optimized: bool = True
     second: bool = False
     growing: bool = False
+    effects: bool = False
 
     @property
     def source(self) -> str:
         names = ", ".join(argument.name for argument in self.arguments)
         lines = "".join(f"    {line}\n" for line in self.body)
         called = [text for name, text in FUNCTIONS.items() if f"{name}(" in lines]
-        text = HEAD + "".join(f"{one}\n\n" for one in called) + f"def program({names}):\n{lines}"
+        head = HEAD + WORLD if self.effects else HEAD
+        text = head + "".join(f"{one}\n\n" for one in called) + f"def program({names}):\n{lines}"
         return text + "\n\n" + TRANSFORMS[self.transform].text(self.arguments)
 
     @property

@@ -21,6 +21,7 @@ from fuzzing.outcomes import Backward, Difference, Outcome, difference, reason, 
 from fuzzing.rounding import UNDECIDED, Again, Noise, almost, explained, noise
 from fuzzing.transforms import TRANSFORMS
 from fuzzing.unused_index import without_index
+from fuzzing.world import World
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.ir.interpret import interpret
@@ -180,18 +181,17 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
     if case.transform == "none":
         asked = tuple(one.is_float and one.grad for one in case.arguments)
         backward = Backward(asked, case.second)
-    wants = []
-    for i, values in enumerate(calls):
-        weft.manual_seed(i)
-        wants.append(run(eager, values, backward))
+    wants = _eagerly(case, eager, calls, backward)
+    world = World(captured.__globals__) if case.effects else None
     exact = {mode: not has_branches(case, mode) for mode in PROGRAM_MODES}
     state = "same"
     for mode in PROGRAM_MODES:
         if not _is_due(mode, case):
             continue
-        found = _in_mode(mode, case, captured, calls, wants, backward, exact[mode])
+        given = (case, captured, calls, wants, backward, exact[mode], world)
+        found = _in_mode(mode, *given)
         if found.state == "found" and mode in ("native", "checked"):
-            blamed = _in_mode("interpreted", case, captured, calls, wants, backward, exact[mode])
+            blamed = _in_mode("interpreted", *given)
             return blamed if blamed.state == "found" else found
         if found.state == "undecided":
             state = "undecided"
@@ -200,6 +200,28 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
     if all(want.error is not None for want in wants):
         return Result("invalid", wants[0].error.__name__ if wants[0].error else "")
     return Result(state)
+
+
+def _order(calls: Sequence[Any]) -> tuple[int, ...]:
+    """The calls that are made: each once, and the first again."""
+    return (*range(len(calls)), 0)
+
+
+def _eagerly(
+    case: Case, eager: Function, calls: list[list[Any]], backward: Backward | None
+) -> list[Outcome]:
+    """What each call gives. A captured call that raises has no effects."""
+    world = World(eager.__globals__) if case.effects else None
+    wants = []
+    for i in _order(calls):
+        if world is None and len(wants) == len(calls):
+            return [*wants, wants[0]]
+        before = None if world is None else world.state()
+        weft.manual_seed(i)
+        wants.append(run(eager, calls[i], backward, world))
+        if world is not None and before is not None and wants[-1].error is not None:
+            world.put_back(before)
+    return wants
 
 
 def _is_due(mode: str, case: Case) -> bool:
@@ -219,6 +241,7 @@ def _in_mode(
     wants: list[Outcome],
     backward: Backward | None,
     exact: bool,
+    world: World | None,
 ) -> Result:
     """What differs in one mode."""
     options = dict(PROGRAM_MODES[mode])
@@ -226,14 +249,17 @@ def _in_mode(
         options["dynamic"] = True
     function = weft.compile(captured, **options)
     state = "same"
-    for i in (*range(len(calls)), 0):
+    if world is not None:
+        world.put_back(world.initial)
+    for want, i in zip(wants, _order(calls), strict=True):
+        before = None if world is None else world.state()
         weft.manual_seed(i)
-        got = run(function, calls[i], backward)
-        if got.refused and not wants[i].refused:
-            error = wants[i].error
+        got = run(function, calls[i], backward, world)
+        if got.refused and not want.refused:
+            error = want.error
             why = reason(got.message) + (f" (eagerly {error.__name__})" if error else "")
             return Result("refused", why, f"{mode}: {got.message}")
-        want, reference = wants[i], captured
+        reference = captured
         if case.growing and want.error is not None and issubclass(want.error, IndexError):
             continue  # in small sizes many are out of range, which is an error only if it is used
         shorter = without_index(case, want) if got.error is None else None
@@ -241,9 +267,11 @@ def _in_mode(
             reference = load(shorter)
             weft.manual_seed(i)
             want = run(reference, calls[i], backward)
-        found = difference(want, got, loose=mode != "traced", exact=exact)
+        loose = mode != "traced"
+        found = difference(want, got, loose=loose, exact=exact, weak=case.effects)
         if found is None and want.error is None:
-            found = _values(want, got, _interpreted(reference, calls[i], backward, i))
+            again = _interpreted(reference, calls[i], backward, i, world, before)
+            found = _values(want, got, again)
         if shorter is not None:
             unload(reference)
         if found is not None and found.kind == "undecided":
@@ -254,15 +282,25 @@ def _in_mode(
 
 
 def _interpreted(
-    captured: Function, values: list[Any], backward: Backward | None, seed: int
+    captured: Function,
+    values: list[Any],
+    backward: Backward | None,
+    seed: int,
+    world: World | None,
+    before: dict[str, Any] | None,
 ) -> Again:
-    """Runs a program's graph with noise on its ops."""
+    """Runs a program's graph with noise on its ops, from the state `before` of its world."""
     function = weft.compile(captured, backend="interpret")
 
     def again(number: int | None, choices: Choices) -> Sequence[Any] | None:
+        after = None if world is None else world.state()
+        if world is not None and before is not None:
+            world.put_back(before)
         weft.manual_seed(seed)
         with noise(number, choices):
-            got = run(function, values, backward)
+            got = run(function, values, backward, world)
+        if world is not None and after is not None:
+            world.put_back(after)
         return None if got.error is not None else got.numbers()
 
     return again

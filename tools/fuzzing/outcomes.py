@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import weft
+from fuzzing.world import World, shown
 from weft import Tensor
 
 #: What vmap says of sizes that depend on values.
@@ -57,9 +58,15 @@ class Backward:
 
 
 def run(
-    function: Callable[..., Any], args: Sequence[Any], backward: Backward | None = None
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    backward: Backward | None = None,
+    world: World | None = None,
 ) -> Outcome:
-    """Call a function on copies of its arguments, and go backward."""
+    """Call a function on copies of its arguments, and go backward.
+
+    The state of its world and what it prints are results of the call, too. They have no gradients.
+    """
     out = Outcome()
     asked = backward.asked if backward is not None else (False,) * len(args)
     given = [
@@ -70,12 +77,19 @@ def run(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            found, out.spec = weft.tree_flatten(function(*given))
+            if world is None:
+                found, out.spec = weft.tree_flatten(function(*given))
+            else:
+                with world.watched():
+                    result = shown(function(*given))
+                found, out.spec = weft.tree_flatten([result, world.seen()])
             out.leaves = [_array(x) for x in found]
             out.requires = [isinstance(x, Tensor) and x.requires_grad for x in found]
         except Exception as error:
             return _failed(error)
         if backward is not None:
+            if world is not None:
+                found = weft.tree_flatten(result)[0]
             try:
                 grads = _gradients(found, at, create=backward.second)
                 out.gradients = [_array(g) for g in grads]
@@ -126,11 +140,14 @@ class Difference:
     where: int = -1
 
 
-def difference(want: Outcome, got: Outcome, *, loose: bool, exact: bool) -> Difference | None:
+def difference(
+    want: Outcome, got: Outcome, *, loose: bool, exact: bool, weak: bool = False
+) -> Difference | None:
     """What differs between two calls, except that rounding may do it.
 
     loose   a tensor without axes may stand where there was a Python number
     exact   whether `requires_grad` must be the same, and not only no gradient lost
+    weak    whether the tensor may be a float where there was an integer: on another path it was one
     """
     if want.error is not got.error:
         kind = f"raises {_kind(got)} for {_kind(want)}"
@@ -142,7 +159,7 @@ def difference(want: Outcome, got: Outcome, *, loose: bool, exact: bool) -> Diff
     if len(want.leaves) != len(got.leaves):
         return Difference("structure", f"{len(got.leaves)} results, not {len(want.leaves)}")
     for i, (a, b) in enumerate(zip(want.leaves, got.leaves, strict=True)):
-        found = _kinds(a, b, loose)
+        found = _kinds(a, b, loose, weak)
         if found:
             return Difference(found[0], f"result {i} is {found[1]}", i)
     for i, (one, two) in enumerate(zip(want.requires, got.requires, strict=False)):
@@ -176,10 +193,10 @@ def _name(out: Outcome) -> str:
     return f"{out.error.__name__}{where}: {out.message}"
 
 
-def _kinds(a: Any, b: Any, loose: bool) -> tuple[str, str] | None:
+def _kinds(a: Any, b: Any, loose: bool, weak: bool) -> tuple[str, str] | None:
     if isinstance(a, np.ndarray) != isinstance(b, np.ndarray):
         if loose and isinstance(b, np.ndarray) and not b.shape and not isinstance(a, str):
-            kinds = {bool: "b", int: "iu", float: "f"}
+            kinds = {bool: "b", int: "iuf" if weak else "iu", float: "f"}
             if b.dtype.kind in kinds.get(type(a), ""):
                 return None
         return "kind", f"{b!r} instead of {a!r}"

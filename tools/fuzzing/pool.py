@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from fuzzing.case import Case
 from fuzzing.check import Result
 
 TOOLS = Path(__file__).resolve().parents[1]
-#: How long a case may take, and how long when it is run once more to be sure.
+#: How many seconds of CPU a case may take, and how many when it is run once more to be sure.
 TIMEOUT, PATIENCE = 40.0, 120.0
+#: On a busy machine, or in a deadlock, it may wait for the CPU so many times as long.
+WAITING = 5
 #: A worker makes place for another when it has run so many cases or has grown so large.
 MOST_CASES, MOST_MEGABYTES = 2000, 2500
 
@@ -58,8 +61,7 @@ class Worker:
             process.stdin.flush()
         except BrokenPipeError:
             return self._died()
-        ready, _, _ = select.select([process.stdout], [], [], timeout)
-        if not ready:
+        if not _answers(process, timeout):
             self.stop()
             return {"state": "found", "kind": "hang", "text": f"no answer after {timeout:.0f} s"}
         line = process.stdout.readline()
@@ -93,6 +95,27 @@ class Worker:
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()
         self.process = None
+
+
+def _answers(process: subprocess.Popen[str], timeout: float) -> bool:
+    """Whether a process answers before it has taken so many seconds of CPU."""
+    end, start = time.monotonic() + WAITING * timeout, _cpu_seconds(process.pid)
+    while True:
+        left = min(timeout - _cpu_seconds(process.pid) + start, end - time.monotonic())
+        if select.select([process.stdout], [], [], max(left, 0.0))[0]:
+            return True
+        if left <= 0:
+            return False
+
+
+def _cpu_seconds(process: int) -> float:
+    """How much CPU a process has taken; where nobody can tell, the time by the clock."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return time.monotonic()
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def result(answer: dict[str, Any]) -> Result:

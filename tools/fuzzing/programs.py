@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fuzzing.case import STEPS, Argument, Case
+from fuzzing.effects import effect
 from fuzzing.expressions import Expressions
 
 HEAD = ["a = x * 1.0", "b = v.sum()", "w = v * 0.5", "p = q * 0.5", "m = n", "ok = x > 0.3"]
@@ -37,17 +38,18 @@ LISTS = [
 class ProgramWriter(Expressions):
     """Writes statements, each a list of lines."""
 
-    def __init__(self, seed: int, sized: bool = False) -> None:
+    def __init__(self, seed: int, sized: bool = False, effects: bool = False) -> None:
         super().__init__(seed)
         self.seed = seed
         self.sized = sized
+        self.effects = effects
         self.names = 0
         self.extra = ""  # a name that only some paths define
-        self.transform = self.pick(PROGRAM_TRANSFORMS)
+        self.transform = "none" if effects else self.pick(PROGRAM_TRANSFORMS)
         plain = self.transform == "none"
         self.deepest = self.pick([2, 2, 2, 3])  # bodies in bodies are recorded several times
-        self.growing = self.chance(0.12) or sized
-        self.rare = plain and self.chance(0.12)  # may raise
+        self.growing = (self.chance(0.12) or sized) and not effects
+        self.rare = plain and self.chance(0.12) and not effects  # may raise
         twice = any(word in self.transform for word in ("hess", "jacrev", "minimum"))
         self.lists = self.chance(0.5 if twice else 0.15)
         self.partial = plain and self.chance(0.02)
@@ -80,7 +82,7 @@ class ProgramWriter(Expressions):
         )
         first = self.seed % 1000
         case = Case(
-            "sized" if self.sized else "program",
+            "effect" if self.effects else "sized" if self.sized else "program",
             self.seed,
             (*lines, self.tail),
             arguments,
@@ -88,6 +90,7 @@ class ProgramWriter(Expressions):
             calls=tuple(range(first, first + (len(STEPS) if self.sized else 3))),
             threads=2 if self.chance(0.2) else 1,
             growing=self.growing,
+            effects=self.effects,
             second=self.transform == "none" and self.chance(0.15),
         )
         if not self.chance(0.06):
@@ -112,6 +115,8 @@ class ProgramWriter(Expressions):
         return self.simple(in_loop, sure)
 
     def simple(self, in_loop: bool, sure: bool) -> list[str]:
+        if self.effects and self.chance(0.5):
+            return [effect(self, sure)]
         name = self.pick(["a", "b"])
         place = self.pick(["0", "-1", f"k % {self.size}", f"m % {self.size}"])
         choices = [
@@ -245,6 +250,11 @@ class ProgramWriter(Expressions):
 def write(seed: int) -> Case:
     """The program of a seed."""
     return ProgramWriter(seed).write()
+
+
+def write_effects(seed: int) -> Case:
+    """The program of a seed that writes to objects outside of it."""
+    return ProgramWriter(seed, effects=True).write()
 
 
 def write_sized(seed: int) -> Case:

@@ -36,7 +36,7 @@ def as_test(case: Case, result: Result) -> str:
         lines.append(f"            Argument({', '.join(said)}),")
     lines.append("        ),")
     plain_case = Case("", 0, (), ())
-    for key in ("transform", "calls", "threads", "optimized", "second", "growing"):
+    for key in ("transform", "calls", "threads", "optimized", "second", "growing", "effects"):
         if key == "calls" or getattr(case, key) != getattr(plain_case, key):
             lines.append(f"        {key}={getattr(case, key)!r},")
     lines.append("    )")
@@ -50,7 +50,7 @@ TEST_HEAD = "from fuzzing.case import Argument, Case\nfrom fuzzing.check import 
 
 def signature(case: Case, result: Result) -> str:
     """What makes two reduced cases the same: how they fail, and the words of their bodies."""
-    if "raises" in result.kind or result.kind == "hang" or result.state == "refused":
+    if result.state != "found" or "raises" in result.kind or result.kind == "hang":
         return result.kind
     words: set[str] = set()
     for node in ast.walk(ast.parse("def f():\n" + "\n".join(f"    {x}" for x in case.body))):
@@ -93,7 +93,7 @@ class Tally:
     def progress(self, seconds: float) -> str:
         total = sum(self.ran.values())
         refused = sum(self.refusals.values())
-        programs = self.ran["program"] + self.ran["sized"]
+        programs = sum(count for kind, count in self.ran.items() if kind != "graph")
         return (
             f"{seconds:6.0f} s  {self.ran['graph']} graphs, {programs} programs "
             f"({total / max(seconds, 1e-9):.1f}/s), {sum(self.found.values())} found, "
@@ -107,7 +107,7 @@ class Tally:
             for why, n in counted.most_common():
                 cases = self.cases.get(why, [])[: SHOWN if name == "refused" else None]
                 lines.append(f"  {name} {n:5d}  {why}  ({', '.join(cases)})")
-        for kind in ("graph", "program", "sized"):
+        for kind in ("graph", "program", "sized", "effect"):
             if self.ran[kind]:
                 shares = [
                     f"{self.states[kind, state]} {state} ({self.share(kind, state):.2f} %)"

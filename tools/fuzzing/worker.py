@@ -19,6 +19,7 @@ from fuzzing.case import HEAD, Case
 from fuzzing.check import check
 
 WRITERS = {"graph": graphs.write, "program": programs.write, "sized": programs.write_sized}
+WRITERS["effect"] = programs.write_effects
 
 
 def case_of(job: dict[str, Any]) -> Case:

@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.capture import result_numbers
 from weft.capture.from_source import graph_builtins as graph
-from weft.capture.from_source import iteration, tokens
+from weft.capture.from_source import iteration, show, tokens
 from weft.capture.watch import attributes, library, operators, printing
 from weft.capture.watch import builtin_calls as calls
 from weft.capture.watch.builtin_calls import Handler, as_it_is, by_method, calling, through
@@ -89,9 +89,9 @@ BUILTINS: dict[Any, Builtin] = {
     repr: Builtin(printing.representation),
     ascii: Builtin(by_method(ascii, "__repr__")),
     format: Builtin(printing.formatted),
-    print: Builtin(printing.showing(print), graph.print_, shows=True),
+    print: Builtin(printing.showing(print), show.print_, shows=True),
     changed: Builtin(printing.showing(changed), shows=True),
-    warnings.warn: Builtin(printing.warn, shows=True),
+    warnings.warn: Builtin(printing.warn, show.warn, shows=True),
     # iteration
     range: Builtin(graph=graph.range_),
     iter: Builtin(calls.iterator),
@@ -130,7 +130,7 @@ BUILTINS: dict[Any, Builtin] = {
     as_number: Builtin(graph=result_numbers.number_of, always=True),
     concat: Builtin(graph=graph.concat),
     stack: Builtin(graph=graph.stack),
-    tokens.print: Builtin(graph=graph.print_),
+    tokens.print: Builtin(graph=show.print_),
     tokens.py_call: Builtin(graph=as_it_is(tokens.py_call)),
     iteration.unroll: Builtin(graph=as_it_is(iteration.unroll)),
     make_graph.spec: Builtin(graph=as_it_is(make_graph.spec)),

@@ -24,7 +24,7 @@ from weft.base.frames import without_parts
 from weft.base.source import is_own
 from weft.capture import container_methods, names, outside_numbers, result_numbers
 from weft.capture.builtin_table import row_of
-from weft.capture.from_source import access, conditions, repeat
+from weft.capture.from_source import access, conditions, repeat, show
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.endless_recursion import endless_recursion
@@ -234,7 +234,12 @@ class Hooks:
                 kwargs = settled_numbers.settled_named(kwargs)
             if self.watch.records and any(map(self.asks, (*args, *kwargs.values()))):
                 return access.call_foreign(self, function, args, kwargs)
-        if not (printing.is_logging(function) if row is None else row.shows):
+        logs = row is None and printing.is_logging(function, args)
+        if logs and self.watch.records:
+            made = show.log(self, function, args, kwargs)
+            if made is not NotImplemented:
+                return made
+        if not (logs if row is None else row.shows):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         if row is not None and row.call is not None:
             try:

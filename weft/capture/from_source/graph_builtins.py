@@ -1,4 +1,4 @@
-"""Builtin functions on tensors of a graph: range(n), max(a, b), print.
+"""Builtin functions on tensors of a graph: range(n), max(a, b).
 
 Each returns NotImplemented if no tensor of a graph is involved, so that the builtin itself runs.
 The table is `weft.capture.builtin_table`.
@@ -31,12 +31,9 @@ from weft.capture.from_source.iteration import (
     zipped,
 )
 from weft.capture.from_source.run import standing_for
-from weft.capture.from_source.tokens import effect, py_call, templated
+from weft.capture.from_source.tokens import py_call
 from weft.capture.result_numbers import of_tensor, rounded
 from weft.capture.watch.builtin_calls import Handler, comparing
-from weft.capture.watch.effects import TextParts
-from weft.capture.watch.printing import shows_tensors
-from weft.capture.watch.read_back import caught_file
 from weft.core.number import (
     CLASSES,
     HELD_AS,
@@ -50,7 +47,6 @@ from weft.core.number import (
 )
 from weft.core.tensor import Tensor
 from weft.ir.types import TensorType
-from weft.ops.effects import SHOW, Shown
 from weft.ops.elementwise import greater, less, round, trunc
 from weft.ops.numpy_protocol import counterpart, tensors_in
 from weft.ops.select import where
@@ -221,23 +217,6 @@ def extreme(function: Any) -> Handler:
 
 def _constant(value: Any) -> Callable[[], Any]:
     return lambda: value
-
-
-def print_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
-    if not hooks.watch.active or caught_file(hooks, kwargs.get("file")) is not None:
-        return NotImplemented
-    tensors: list[Tensor] = []
-    build = templated(tuple(_kept(hooks, value) for value in args), tensors)
-    effect(SHOW, tensors, {"show": Shown(builtins.print, build, dict(kwargs))})
-    return None
-
-
-def _kept(hooks: Hooks, value: Any) -> Any:
-    if isinstance(value, Dim):
-        return size_number(value)
-    if shows_tensors(value) or isinstance(value, TextParts):
-        return value
-    return hooks.call(str, value)
 
 
 def quantifier(all_of: bool) -> Handler:

@@ -168,6 +168,7 @@ class LoopState:
         self.peeled = False  # whether the first iteration was peeled
         self._even: dict[int, tuple[Entry, int]] = {}
         self._seen: dict[int, Entry] | None = None  # objects that the last recording wrote to
+        self._to_note: list[CarriedPlace] = []
 
     def error(self, title: str, initial: Any, out: Any) -> CaptureError:
         before = "without a value" if initial is MISSING else shown(initial)
@@ -216,6 +217,13 @@ class LoopState:
             self._seen = changed
             steady &= not changed
         return steady
+
+    def note_initial(self) -> None:
+        """Note that the recording depends on what carried places hold before the loop. They hold it
+        again: what the body has written is undone."""
+        for place in self._to_note:
+            place.entry.note(self.hooks, place.key, place.initial)
+        self._to_note.clear()
 
     def aliases(self, nested: NestedRecorder) -> LoopAliases:
         """Which carried tensors may alias."""
@@ -292,7 +300,7 @@ class LoopState:
                     raise UnknownLength(entry.obj, [out])
                 place = self.places[at] = CarriedPlace(entry, key, first)
                 if not place.missing:
-                    entry.note(self.hooks, key, first)
+                    self._to_note.append(place)
                 place.leave(out, self)
                 steady = False
             else:

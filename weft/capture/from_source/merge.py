@@ -200,6 +200,8 @@ class Merge:
 
     def _tensor_kind(self, title: str, a: Any, b: Any) -> Type:
         strong = [v for v in (a, b) if isinstance(v, Tensor) and not isinstance(v, Number)]
+        if not strong:  # a number of the graph, and what is no number
+            raise self.differ(title, a, b)
         kind = kind_of_tensor(strong[0])
         for value in (a, b):
             weak = kind_of(value)

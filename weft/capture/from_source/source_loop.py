@@ -106,6 +106,7 @@ class SourceLoop(RecordedLoop):
         finally:
             self.hooks.flow.close()
             journal.undo()
+            self.python.note_initial()
 
     def settle(self, step: Step) -> None:
         self._mark = len(self.hooks.flow.aliases.log)

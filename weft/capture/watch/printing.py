@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.asked_sizes import numbers_of
+from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import operators, settled_numbers
 from weft.capture.watch.effects import TextParts
@@ -75,11 +76,13 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         file = caught_file(hooks, kwargs.get("file"))
         if file is not None:  # no effect outside
             texts = numbers_of(settled_all(args))
+            _not_in_graph(hooks, "print writes to an object that the function made")
             hooks.deep_all(texts, {}, name)
             return function(*texts, **{**kwargs, "file": file})
-    elif not hooks.flow.depth and is_logging(function, args):
+    elif is_logging(function, args):
         handler = has_own_handler(function, args)
         if handler:
+            _not_in_graph(hooks, f"a record is logged by {handler}, which is not watched")
             hooks.watch.refuse(f"a record is logged by {handler}, which is not watched")
             return function(*numbers_of(settled_all(args)), **settled_named(kwargs))
     kept = tuple(_shown(hooks, value) for value in args)
@@ -188,15 +191,14 @@ def formatted(hooks: Hooks, value: Any, spec: str = "") -> str:
     return format(value, spec)
 
 
-def warn(
-    hooks: Hooks,
+def warner(
     message: Any,
     category: type[Warning] | None = None,
     stacklevel: int = 1,
     source: Any = None,
     **_more: Any,
-) -> None:
-    """Give a warning the user's line, also at replays."""
+) -> Callable[[Any], None]:
+    """What gives a warning, with the user's line also at replays."""
     frame = user_frame()
     for _ in range(stacklevel - 1):
         frame = frame.f_back if frame is not None else None
@@ -210,7 +212,14 @@ def warn(
     def again(text: Any) -> None:
         warnings.warn_explicit(text, kind, file, line, module, registry, names)
 
+    return again
+
+
+def warn(hooks: Hooks, message: Any, *args: Any, **kwargs: Any) -> None:
+    """warnings.warn"""
+    again = warner(message, *args, **kwargs)
     if hooks.watch.outputs.catches_warnings():
+        _not_in_graph(hooks, "a warning is given where warnings are caught")
         hooks.watch.refuse("a warning is given where warnings are caught")
         return again(settled(message))
     effect = hooks.watch.effect("warnings.warn(…)", again, None, settled_text(message))
@@ -219,6 +228,12 @@ def warn(
         if hooks.watch.tensors is not None:
             return
     again(settled(message))
+
+
+def _not_in_graph(hooks: Hooks, what: str) -> None:
+    """Refuse what is done once while the graph is recorded, where its runs should do it."""
+    if hooks.flow.depth:
+        raise CaptureError(f"{what}, inside of a loop or branch of the graph")
 
 
 def settled_text(message: Any) -> Any:
