@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from weft.base import dtypes
 from weft.codegen.conv import EMITTERS
 from weft.codegen.index import Size
 from weft.codegen.kernel import Kernel, argument
-from weft.codegen.machine import Machine, host
+from weft.codegen.machine import Caches, Machine, host
 from weft.codegen.scalar.forms import load, store
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Node
@@ -95,7 +96,11 @@ def test_narrower_vectors(width: int) -> None:
         _check(case)
 
 
-@pytest.mark.parametrize("machine", OTHER_CACHES)
+#: Without FMA, and with caches so small that channels are summed in parts.
+SMALL = replace(narrower(16), caches=Caches(4 << 10, 8 << 10, 8 << 20, 4096))
+
+
+@pytest.mark.parametrize("machine", [*OTHER_CACHES, narrower(16), SMALL])
 def test_other_caches(machine: Machine) -> None:
     rng = np.random.default_rng(0)
     attrs = {"stride": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}

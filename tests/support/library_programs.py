@@ -69,6 +69,20 @@ def halves(x: Any) -> Any:
     return x.astype(weft.float16) * 2, narrow @ narrow
 
 
+def channels(x: Any, weight: Any) -> Any:
+    """Convolutions and a pooling in rows of whole and of parts of vectors, and their gradients."""
+
+    def total(x: Any, weight: Any) -> Any:
+        y = F.relu(F.conv2d(x, weight, padding=1))
+        return F.max_pool2d(y, 3, 2, 1), F.conv2d(x[..., 1:], weight, stride=2).sum()
+
+    def loss(x: Any, weight: Any) -> Any:
+        pooled, more = total(x, weight)
+        return (pooled * pooled).sum() + more
+
+    return total(x, weight), weft.grad(loss, argnums=(0, 1))(x, weight)
+
+
 BIG = floats(80, 90)
 ROWS: list[tuple[str, Callable[..., Any], list[Any]]] = [
     ("tree", lambda x, y: {"a": x @ y, "b": (x > 0, x.sum())}, [floats(3, 4), floats(4, 5)]),
@@ -85,6 +99,9 @@ ROWS: list[tuple[str, Callable[..., Any], list[Any]]] = [
     ("random", lambda x: F.dropout(x, 0.5), [floats(50)]),
     ("scan", lambda x: weft.scan(lambda c, v: (c * 0.5 + v, c.sum()), x[0], x), [floats(7, 4)]),
     ("written", lambda x: x.add_(1).sum(), [floats(5)]),
+    ("few rows", lambda x, y: weft.nn.functional.relu(x @ y.T), [floats(5, 35), floats(7, 35)]),
+    ("many terms", lambda x, y: x @ y.T, [floats(19, 130), floats(6, 130)]),
+    ("channels", channels, [floats(2, 9, 9, 8) / 10, floats(6, 9, 3, 3) / 10]),
     ("large product", lambda x, y: x @ y, [floats(130, 200), floats(200, 70)]),
 ]  # fmt: skip
 

@@ -44,6 +44,7 @@ class Machine:
     vector_bytes    the width of its vectors
     ghz             the clock rate that estimates of time assume
     pointer_bytes   the size of an address
+    threads         whether work is shared by threads
     """
 
     triple: str
@@ -53,6 +54,7 @@ class Machine:
     caches: Caches = field(default_factory=Caches)
     ghz: float = 3.0
     pointer_bytes: int = 8
+    threads: bool = True
 
     def lanes(self, itemsize: int) -> int:
         """How many elements of a size fit in one vector."""
@@ -64,7 +66,7 @@ class Machine:
 
     def parts(self, count: int) -> int:
         """How many items some work is cut into at most, where `count` is usual for a CPU."""
-        return count
+        return count if self.threads else 1
 
     def has(self, feature: str) -> bool:
         return f"+{feature}" in self.features.split(",")
@@ -78,13 +80,25 @@ class Machine:
         return self.triple.startswith("wasm")
 
     @property
+    def has_vectors(self) -> bool:
+        """Whether vectors are more than a few scalars."""
+        return not self.triple.startswith("thumb")
+
+    @property
     def registers(self) -> int:
         """How many vector registers there are."""
-        if self.triple.startswith("thumb"):
+        if not self.has_vectors:
             return 8  # of four floats each
         if self.is_wasm:
-            return 13  # of 16: what Node leaves without moving values to memory
+            return 15  # of 16 on x86: V8 has one for itself
         return 16 if self.is_x86 and self.vector_bytes < 64 else 32
+
+    def holds(self, rows: int, columns: int) -> bool:
+        """Whether the sums of rows × columns vectors stay in registers, with what they are
+        computed from."""
+        if self.is_wasm:  # V8 loads all operands first, and needs one for a product
+            return rows * columns + rows + columns + 1 <= self.registers
+        return rows * columns + min(rows, columns) + 1 <= self.registers - 1
 
     def fuses(self, itemsize: int = 4) -> bool:
         """Whether it multiplies and adds floats of a size in one instruction, rounded once."""

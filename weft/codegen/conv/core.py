@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from weft.base.dims import typical
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.exact import exact_result, recompute_nans
-from weft.codegen.conv.loops import inside, nest, table
+from weft.codegen.conv.loops import in_lanes, nest, table
 from weft.codegen.conv.panel import fill_panel
 from weft.codegen.conv.plan import CorePlan, Problem, plan_core
 from weft.codegen.index import Ptr, Size, divide, minimum, unravel
@@ -135,8 +138,8 @@ class _Core:
         return self.sums + block * (self.plan.rows * self.step)
 
     def _fill(self, source: Ptr, channels: Size) -> None:
-        panel, element = self.plan.panel, self.element
-        fill_panel(self.f, panel, element, source, self.panel, channels, self.starts)
+        panel, element, apart = self.plan.panel, self.element, self.plan.apart
+        fill_panel(self.f, panel, element, source, self.panel, channels, self.starts, apart=apart)
 
     def _channels(self, block: Size) -> tuple[Size, Size]:
         """The first channel of a block: as counted, and shifted back so that the block has all
@@ -155,26 +158,43 @@ class _Core:
         ends = [0]
         for taps in self.taps:
             ends.append(ends[-1] + len(taps))
-        with (
-            nest(f, [len(self.taps)]) as (number,),
-            f.loop(0, plan.room, plan.vectors * element.lanes) as q,
-        ):
+        with nest(f, [len(self.taps)]) as (number,), self._places() as q:
             own = sums + (number * plan.room + q)
             totals = self._totals(own, source)
-            with f.loop(0, count) as r:
-                x = self.panel + (r * plan.panel.channel + q)
-                w = weight + r * per_source
-                flat = [tap for taps in self.taps for tap in taps]
+            flat = [tap for taps in self.taps for tap in taps]
+            start, stop = (table(f, part, number) for part in (ends[:-1], ends[1:]))
+
+            def each_tap(x: Ptr, w: Ptr, body: Callable[[list[list[Ptr]], Ptr, Ptr], None]) -> None:
                 if flat:
-                    start, stop = (table(f, part, number) for part in (ends[:-1], ends[1:]))
                     with f.loop(start, stop) as t:
                         shift = table(f, [place for place, _ in flat], t)
                         tap = table(f, [k for _, k in flat], t)
-                        self._step(totals, x, w, shift, tap)
+                        body(totals, x + shift, w + tap)
+
+            if plan.taps_outside:
+                each_tap(self.panel + q, weight, partial(self._channels_of_tap, count))
+            else:
+                with f.loop(0, count) as r:
+                    x = self.panel + (r * plan.apart + q)
+                    each_tap(x, weight + r * per_source, self._step)
             for i, row in enumerate(totals):
                 for j, total in enumerate(row):
                     place = own + (i * self.step + j * element.lanes)
                     element.put(f, place, total.load())
+
+    @contextmanager
+    def _places(self) -> Iterator[Size]:
+        """The positions that blocks begin with."""
+        plan, block = self.plan, self.plan.vectors * self.element.lanes
+        if not plan.by_rows:
+            with self.f.loop(0, plan.room, block) as q:
+                yield q
+            return
+        *leading, row = plan.panel.tile
+        with nest(self.f, leading) as places, self.f.loop(0, row, block) as q:
+            for place, stride in zip(places, plan.panel.strides, strict=False):
+                q = q + place * stride
+            yield q
 
     def _totals(self, own: Ptr, source: Size) -> list[list[Ptr]]:
         """Variables for the sums of a block, starting from the sums so far if there are any."""
@@ -191,14 +211,27 @@ class _Core:
                         total.store(element.get(f, place))
         return made
 
-    def _step(self, totals: list[list[Ptr]], x: Ptr, w: Ptr, shift: Size, tap: Size) -> None:
+    def _channels_of_tap(self, count: Size, totals: list[list[Ptr]], x: Ptr, w: Ptr) -> None:
+        """One tap of all channels."""
+        f, head, end = self.f, self.f.fresh("channels"), self.f.fresh("end")
+        x_now, w_now, left = f.var("ptr", x), f.var("ptr", w), f.var("i64", count)
+        f.jump(head)
+        f.block(head)
+        x, w = (f.ptr(now.load(), self.element.kind) for now in (x_now, w_now))
+        self._step(totals, x, w)
+        x_now.store(x + self.plan.apart)
+        w_now.store(w + self.problem.weights[2])
+        rest = left.load_index() - 1
+        left.store(rest)
+        f.branch(f(f"icmp sgt i64 {rest}, 0"), head, end)
+        f.block(end)
+
+    def _step(self, totals: list[list[Ptr]], x: Ptr, w: Ptr) -> None:
         """One tap of one channel, for all rows and vectors of a block."""
         f, element = self.f, self.element
-        start = x + shift
-        vectors = [element.get(f, start + j * element.lanes) for j in range(self.plan.vectors)]
-        first = w + tap
+        vectors = [element.get(f, x + j * element.lanes) for j in range(self.plan.vectors)]
         for i, row in enumerate(totals):
-            place = first + i * self.problem.weights[1]
+            place = w + i * self.problem.weights[1]
             factor = element.splat(f, element.get(f, place, 1))
             for vector, total in zip(vectors, row, strict=True):
                 total.store(element.madd(f, vector, factor, total.load()))
@@ -237,12 +270,13 @@ class _Core:
                 begin = self.starts[-1] * last.spread
                 flat = flat * last.result + begin
                 base = sums + place
-                lanes = element.row_lanes(last.result) if last.spread <= 2 else 1
+                most = element.whole_lanes(last.result) if last.spread <= 2 else 1
                 ys = [
                     (start * axis.spread + i)
                     for axis, start, i in zip(axes, self.starts, leading, strict=False)
                 ]
-                with f.loop(0, stops[-1], lanes) as i:
+
+                def put(i: Size, lanes: int, mask: str | None) -> None:
                     value = self._results(base, i, lanes)
                     if self.exact:
                         call = self._exact_call(own, [*ys, begin + i])
@@ -251,8 +285,9 @@ class _Core:
                     if bias is not None:
                         value = element.add(f, value, element.splat(f, bias, lanes), lanes)
                     value = element.rounded(f, value, lanes)
-                    mask = inside(f, 0, stops[-1] - i, lanes) if lanes > 1 else None
                     self.store.put(f, value, lanes, (self.n, out, flat + i), mask)
+
+                in_lanes(f, stops[-1], most, element.moved > 1, put)
 
     def _exact_call(self, channel: Size, places: list[Size]) -> str:
         """The call that recomputes results of a channel, from a position on."""

@@ -24,13 +24,15 @@ class Element:
     dtype    in memory
     sums     in sums: float32 for narrow floats, else the same
     lanes    of a vector of sums
-    moved    how many elements a copy moves at once: 1 if masks are slow
+    moved    how many elements a copy with a mask moves at once: 1 if masks are slow
+    whole    how many elements a copy without a mask moves at once
     """
 
     dtype: DType
     sums: DType
     lanes: int
     moved: int
+    whole: int
 
     @property
     def kind(self) -> str:
@@ -60,19 +62,36 @@ class Element:
     def load(self, f: Function, pointer: Ptr, lanes: int, mask: str | None = None) -> str:
         return load(f, self.dtype, pointer, lanes, mask)
 
+    def load_row(self, f: Function, base: Ptr, start: Size, stop: Size, lanes: int) -> str:
+        """The elements start, start + 1, … of a row; 0 for those outside of 0 … stop."""
+        if lanes <= self.moved:
+            return self.load(f, base + start, lanes, inside(f, start, stop, lanes))
+        # Masks are slow: they are used at the ends of rows alone.
+        room = f.var(vector_type(self.kind, lanes))
+        within, ends, done = (f.fresh(word) for word in ("within", "ends", "done"))
+        all_there = f(f"icmp slt i64 {start}, {stop - lanes + 1}")
+        if start != 0:
+            all_there = f(f"and i1 {all_there}, {f(f'icmp sge i64 {start}, 0')}")
+        f.branch(all_there, within, ends)
+        f.block(within)
+        room.store(self.load(f, base + start, lanes))
+        f.jump(done)
+        f.block(ends)
+        room.store(self.load(f, base + start, lanes, inside(f, start, stop, lanes)))
+        f.jump(done)
+        f.block(done)
+        return room.load()
+
     def load_strided(
         self, f: Function, base: Ptr, start: Size, stop: Size, step: int, lanes: int
     ) -> str:
         """The elements start, start + step, … of a row; 0 for those outside of 0 … stop."""
         if lanes == 1 or step == 1:
-            mask = inside(f, start, stop, lanes)
-            return self.load(f, base + start, lanes, mask)
+            return self.load_row(f, base, start, stop, lanes)
         if step == 2:
-            halves = []
-            for part in range(2):
-                first = start + part * lanes
-                mask = inside(f, first, stop, lanes)
-                halves.append(self.load(f, base + first, lanes, mask))
+            halves = [
+                self.load_row(f, base, start + part * lanes, stop, lanes) for part in range(2)
+            ]
             whole = vector_type(self.kind, lanes)
             even = ", ".join(f"i32 {2 * i}" for i in range(lanes))
             return f(
@@ -98,6 +117,12 @@ class Element:
         if step > 2 and self.dtype.itemsize < 4:
             return 1
         return min(self.moved, 1 << (size - 1).bit_length())
+
+    def whole_lanes(self, size: int, step: int = 1) -> int:
+        """The same for code that needs no masks where all lanes hold elements."""
+        if self.moved > 1 or step > 2 or size < self.whole:
+            return self.row_lanes(size, step)
+        return self.whole
 
     def add(self, f: Function, one: str, other: str, lanes: int = 0) -> str:
         return (self.vec(f, one, lanes) + self.vec(f, other, lanes)).name
@@ -141,7 +166,9 @@ def element_of(dtype: DType, machine: Machine) -> Element | None:
     sums = dtypes.float32 if dtype in NARROW_FLOATS else dtype
     lanes = machine.lanes(sums.itemsize)
     masks = machine.has("avx512bw") or (machine.has("avx2") and dtype.itemsize >= 4)
-    return Element(dtype, sums, lanes, lanes if masks and dtype.itemsize >= 2 else 1)
+    moved = lanes if masks and dtype.itemsize >= 2 else 1
+    whole = lanes if dtype.itemsize >= 4 and machine.has_vectors else moved
+    return Element(dtype, sums, lanes, moved, whole)
 
 
 class PlainStore:

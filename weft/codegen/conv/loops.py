@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from weft.codegen.index import Size
 from weft.codegen.text import Function
 
-__all__ = ["indices", "inside", "lane_numbers", "nest", "splat_i32", "table"]
+__all__ = ["in_lanes", "indices", "inside", "lane_numbers", "nest", "splat_i32", "table"]
 
 
 @contextmanager
@@ -16,6 +16,23 @@ def nest(f: Function, stops: Sequence[Size]) -> Iterator[list[Size]]:
     """Nested loops, each from 0; a loop of one iteration is left out."""
     with ExitStack() as stack:
         yield [0 if stop == 1 else stack.enter_context(f.loop(0, stop)) for stop in stops]
+
+
+def in_lanes(
+    f: Function, stop: Size, lanes: int, masked: bool, body: Callable[[Size, int, str | None], None]
+) -> None:
+    """Write `body(i, lanes, mask)` for all of 0 … stop: with masks, or without them and with the
+    last elements one by one."""
+    if lanes == 1 or masked:
+        with f.loop(0, stop, lanes) as i:
+            body(i, lanes, inside(f, 0, stop - i, lanes) if lanes > 1 else None)
+        return
+    whole = stop // lanes * lanes
+    with f.loop(0, whole, lanes) as i:
+        body(i, lanes, None)
+    if whole != stop:
+        with f.loop(whole, stop) as i:
+            body(i, 1, None)
 
 
 def lane_numbers(lanes: int, kind: str = "i64", step: int = 1) -> str:

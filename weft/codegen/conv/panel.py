@@ -31,7 +31,7 @@ def fill_panel(
     have space for another vector.
     """
     axes = panel.axes
-    lanes = element.row_lanes(panel.extents[-1], axes[-1].step)
+    lanes = element.whole_lanes(panel.extents[-1], axes[-1].step)
     planes = [len(axis.planes) for axis in axes]
     rows = panel.extents[:-1]
     ends = stops or [axis.size for axis in axes]

@@ -17,6 +17,9 @@ __all__ = ["CorePlan", "Problem", "blocking", "plan_core", "tiled"]
 #: Enough items for any useful number of threads; fewer if an item would take less than this many
 #: nanoseconds.
 ITEMS, WORTH = 16, 20_000
+#: Where each instruction counts: as many channels make a loop over them cheaper than one over taps,
+#: whose places come from a table.
+CHANNELS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class CorePlan:
     vectors: int
     room: int  # positions of a tile, rounded up to whole blocks
     spare: int  # elements of a vector
+    apart: int  # elements from a channel of a panel to the next
+    by_rows: bool  # whether blocks lie in rows; else in all positions, gaps included
+    taps_outside: bool  # of the loop over channels, which then is the innermost one
 
     def chunks(self, problem: Problem) -> int:
         """How many items share the results of a group."""
@@ -67,8 +73,8 @@ class CorePlan:
     def panel_room(self) -> int:
         """Elements of a panel, including what whole vectors access beyond it."""
         taps = [place for taps in self.panel.taps() for place, _ in taps]
-        reads = (self.sources - 1) * self.panel.channel + max(taps, default=0) + self.room
-        return max(reads, self.sources * self.panel.channel) + self.spare
+        reads = (self.sources - 1) * self.apart + max(taps, default=0) + self.room
+        return max(reads, self.sources * self.apart) + self.spare
 
     def sums_room(self, problem: Problem) -> int:
         """Elements of the sums that an item keeps: of a block, or of all its results."""
@@ -93,24 +99,52 @@ def sums_bytes(caches: Caches) -> int:
     return caches.second * 3 // 32
 
 
-def blocking(results: int, vectors: int, machine: Machine) -> tuple[int, int]:
-    """Channels and vectors of a block that minimize the total time.
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """What the blocks of a tile cover: rows of positions with gaps between them.
+
+    count, row   rows, and the positions of each
+    all          positions from the first to the last
+    whole        whether each position must be in one block only
+    """
+
+    count: int
+    row: int
+    all: int
+    whole: bool = False
+
+    def blocks(self, lanes: int, columns: int, *, by_rows: bool) -> int | None:
+        """How many blocks of some vectors there are; None if they do not fit."""
+        if not by_rows:
+            return -(-self.all // (columns * lanes))
+        if self.whole and self.row % (columns * lanes):
+            return None
+        return self.count * -(-self.row // (columns * lanes))
+
+
+def blocking(results: int, lines: Lines, lanes: int, machine: Machine) -> tuple[int, int, bool]:
+    """Channels and vectors of a block that minimize the total time, and whether blocks begin with
+    rows.
 
     A step of a block is rows × columns multiplications, plus loads of both sides. If blocks do not
     divide the whole, some work is repeated or wasted.
     """
-    room = machine.registers
-    best = (math.inf, 1, 1)
+    best = (math.inf, 1, 1, False)
+    fuses = machine.fuses()
+    vectors = -(-lines.all // lanes)
     for rows in range(1, min(results, 14) + 1):
         for columns in range(1, min(vectors, 8) + 1):
-            if rows * columns + min(rows, columns) + 1 > room - 1:
+            if not machine.holds(rows, columns):
                 continue
-            blocks = -(-results // rows) * -(-vectors // columns)
             step = max(rows * columns, columns + rows / 2, 4) + 1.0
-            if not machine.fuses():  # loads are instructions of their own, too
-                step = 2 * rows * columns + rows + columns
-            best = min(best, (blocks * step, -rows, columns))
-    return -int(best[1]), best[2]
+            if not fuses:  # loads and the loop are instructions of their own, too
+                step = 2 * rows * columns + rows + columns + 4
+            for by_rows in (False,) if fuses else (False, True):
+                blocks = lines.blocks(lanes, columns, by_rows=by_rows)
+                if blocks is not None:
+                    blocks *= -(-results // rows)
+                    best = min(best, (blocks * step, -rows, columns, by_rows))
+    return -int(best[1]), best[2], best[3]
 
 
 def tiled(axes: tuple[Axis, ...], fits: object, least: int) -> Shape:
@@ -145,13 +179,14 @@ def plan_core(
     taps = math.prod(axis.kernel for axis in axes)
     each = problem.sources * taps / element.lanes / machine.ghz  # ns of a position of one result
     varies = has_dims((problem.batch,))
+    most_items = machine.parts(ITEMS)
     spare = problem.batch * problem.groups
 
     def few(panel: Panel, results: int) -> bool:
         if varies:  # the run decides
             return False
         items = spare * math.prod(panel.tiles) * -(-problem.results // results)
-        return items < ITEMS and panel.positions * each * results > 2 * WORTH
+        return items < most_items and panel.positions * each * results > 2 * WORTH
 
     # For more items, first reduce the results of each, which then copy the same tile; then the
     # tiles.
@@ -163,17 +198,26 @@ def plan_core(
         while few(Panel(axes, tile), results) and tile[number] > limit:
             tile = (*tile[:number], -(-tile[number] // 2), *tile[number + 1 :])
     panel = Panel(axes, tile)
-    vectors = -(-panel.positions // element.lanes)
-    rows, columns = blocking(results, vectors, machine)
-    room = -(-vectors // columns) * columns * element.lanes
+    outside = not machine.fuses() and problem.sources >= CHANNELS
+    channel = panel.channel
+    if outside and channel * element.width % (machine.caches.way // 4) == 0:
+        channel += 64 // element.width  # not all channels compete for the same lines
+    sources = max(min(panel_most // max(channel * element.width, 1), problem.sources), 1)
+    # Where channels are summed in parts, no position may be summed twice.
+    parted = sources < problem.sources
+    lines = Lines(math.prod(tile[:-1]), tile[-1], panel.positions, parted)
+    rows, columns, by_rows = blocking(results, lines, element.lanes, machine)
+    block = columns * element.lanes
+    room = -(-panel.positions // block) * block
+    if by_rows:
+        room = panel.positions - tile[-1] + -(-tile[-1] // block) * block
 
     def whole(count: int) -> int:
         """Whole blocks: the last one of an item must not reach into the next item."""
         return count if count >= problem.results else -(-count // rows) * rows
 
     results = whole(results)
-    sources = max(min(panel_most // max(panel.channel * element.width, 1), problem.sources), 1)
-    if sources < problem.sources:  # the sums of all of an item's results are kept between panels
+    if parted:  # the sums of all of an item's results are kept between panels
         classes = math.prod(axis.spread for axis in axes)
         most = max(sums_most // (room * classes * element.width), 1)
         results = min(results, max(most // rows * rows, rows))
@@ -191,4 +235,7 @@ def plan_core(
             shares = tiles * -(-problem.results // count)
             text = f"({count} if {spare * shares} >= {ITEMS} else {text})"
         results = sizes.let(text, high=most) if chosen else results
-    return CorePlan(panel, sources, results, most, rows, columns, room, element.lanes)
+    return CorePlan(
+        *(panel, sources, results, most, rows, columns, room, element.lanes),
+        *(channel, by_rows, outside),
+    )

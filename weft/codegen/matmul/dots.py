@@ -1,14 +1,16 @@
-"""One row times a matrix with contiguous columns: a dot product for each column."""
+"""A few rows times a matrix with contiguous columns: a dot product for each element."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from weft.base.dim_algebra import dim_max, dim_min
 from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.cancel import cancellable_loop, pollable_run
 from weft.codegen.index import Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
+from weft.codegen.machine import Machine
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import fold
 from weft.codegen.matmul.product import Product
@@ -16,9 +18,13 @@ from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["dots"]
+__all__ = ["by_dots", "dots"]
 
 _ITEM = 20_000  # vector loads of one item
+#: At most as many rows, or at least as many terms, are faster without a copy of the columns
+#: (V8, vectors of four: 64 rows of 64 terms take 8.7 µs in tiles and 10.1 µs here, 16 rows 2.5 and
+#: 2.3, 64 rows of 128 terms 41 and 38).
+_FEW_ROWS, _LONG = 16, 128
 
 
 def dots(
@@ -29,7 +35,7 @@ def dots(
     places: tuple[int, int, int | None],
     store: Store,
 ) -> list[Kernel]:
-    """The kernel of a product of one row; the terms of each operand are contiguous.
+    """The kernel of a product of one row, or of some; the terms of each operand are contiguous.
 
     As many columns as there are lanes are summed at once, each in its own vector; if there are
     fewer columns, each has several vectors. Finally the lanes of each vector are added.
@@ -38,12 +44,13 @@ def dots(
     lanes = module.machine.lanes(number.width)
     n, k = product.n, product.k
     columns = lanes if has_dims((n,)) else min(n, lanes)
+    together = rows_together(product, number, module.machine)
     groups = -(-n // columns)
-    many = max(1, _ITEM // max(1, columns * typical(k) // lanes))
+    many = max(1, _ITEM // max(1, columns * product.m * typical(k) // lanes))
     per_item = many if has_dims((n,)) else max(1, min(groups, many))
     side = -(-groups // per_item)
     a, b = (argument(f, place, number.memory) for place in places[:2])
-    cost = 20 + per_item * columns * typical(k) / lanes * 0.5
+    cost = 20 + per_item * columns * product.m * typical(k) / lanes * 0.5
     run = pollable_run(f, places[2], cost)
     store.begin(f)
     with each_item(f) as item:
@@ -59,15 +66,23 @@ def dots(
             if has_dims((n,)):  # lines beyond the last column are the last one again
                 column = group * columns
                 lines = [(at[1] + minimum(column + c, n - 1) * step, 0) for c in range(columns)]
-                sums = _sums(f, product, number, at[0], lines, lanes, run)
+                (sums,) = _sums(f, product, number, at[0], 1, lines, lanes, run)
                 value, left = number.narrowed(f, sums, lanes), minimum(n - column, lanes)
                 store.put(f, value, lanes, [*batch, 0, column], first_lanes(f, lanes, left))
             else:
                 column = minimum(group * columns, n - columns)
                 line = at[1] + column * step
                 lines = [(line, c * step) for c in range(columns)]
-                sums = _sums(f, product, number, at[0], lines, lanes, run)
-                _put(f, store, number, sums, [*batch, 0], column, group * columns, product)
+                last = product.m // together * together
+                for begin, end, rows in ((0, last, together), (last, product.m, 1)):
+                    if begin == end:
+                        continue
+                    with nest_rows(f, begin, end, rows) as row:
+                        place = at[0] + row * product.a.row
+                        found = _sums(f, product, number, place, rows, lines, lanes, run)
+                        for i, sums in enumerate(found):
+                            own = group * columns
+                            _put(f, store, number, sums, [*batch, row + i], column, own, product)
     f.do("ret i32 0")
     work = 0
     if product.varies:
@@ -75,34 +90,67 @@ def dots(
     return [Kernel(name, product.stacks * side, cost, stops=run is not None, work=work)]
 
 
+def by_dots(product: Product, number: Number, machine: Machine) -> bool:
+    """Whether dot products of several rows are faster than tiles, which copy the columns."""
+    if product.m == 1:
+        return True
+    some = machine.is_wasm and number.is_packed and not product.varies
+    return some and (product.m <= _FEW_ROWS or product.k >= _LONG)
+
+
+def rows_together(product: Product, number: Number, machine: Machine) -> int:
+    """How many rows have their sums in registers at once."""
+    if product.m == 1 or product.varies:
+        return 1
+    lanes = machine.lanes(number.width)
+    vectors = max(1, lanes // min(product.n, lanes)) * min(product.n, lanes)
+    return max(rows for rows in range(1, min(product.m, 4) + 1) if machine.holds(rows, vectors))
+
+
+@contextmanager
+def nest_rows(f: Function, begin: int, end: int, rows: int) -> Iterator[Size]:
+    """A loop over rows; none if there is only one round."""
+    if end - begin == rows:
+        yield begin
+    else:
+        with f.loop(begin, end, rows) as row:
+            yield row
+
+
 def _sums(
     f: Function,
     product: Product,
     number: Number,
     row: Ptr,
+    rows: int,
     lines: Sequence[tuple[Ptr, int]],
     lanes: int,
     run: Ptr | None,
-) -> str:
-    """A vector of the dot products of a row with some columns. Their terms begin at `lines`:
+) -> list[str]:
+    """For each row, a vector of its dot products with some columns. Their terms begin at `lines`:
     pointers, and offsets from there."""
     columns = len(lines)
     k, kind = product.k, vector_type(number.kind, lanes)
     wide = max(1, lanes // columns)  # vectors of one column
-    cells = [[f.var(kind, "zeroinitializer") for _ in range(wide)] for _ in range(columns)]
+    cells = [
+        [[f.var(kind, "zeroinitializer") for _ in range(wide)] for _ in range(columns)]
+        for _ in range(rows)
+    ]
 
     def add(at: Size, u: int, mask: str | None = None) -> None:
         start = at + u * lanes
-        x = number.load(f, row + start, lanes, mask)
+        step = product.a.row
+        xs = [number.load(f, row + i * step + start, lanes, mask) for i in range(rows)]
         for c in range(columns):
             y = number.load(f, lines[c][0] + lines[c][1] + start, lanes, mask)
-            sum = cells[c][u].load()
-            cells[c][u].store(f(number.madd(f, lanes, x, y, sum)))
+            for x, own in zip(xs, cells, strict=True):
+                sum = own[c][u].load()
+                own[c][u].store(f(number.madd(f, lanes, x, y, sum)))
 
     stride = wide * lanes
     main = k // stride * stride
     if not is_zero(main):
-        with cancellable_loop(f, run, 0, main, stride, each=0.5 * columns * wide) as p:
+        with cancellable_loop(f, run, 0, main, stride, each=0.5 * rows * columns * wide) as p:
             for u in range(wide):
                 add(p, u)
     if has_dims((k,)):
@@ -115,13 +163,16 @@ def _sums(
         left = min(lanes, k - main - u * lanes)
         add(main, u, ones(left, lanes) if left < lanes else None)
     word = "fadd" if number.dtype.kind == "float" else "add"
-    rows = []
-    for c in range(columns):
-        total, *others = [cell.load() for cell in cells[c]]
-        for other in others:
-            total = f(f"{word} {kind} {total}, {other}")
-        rows.append(total)
-    return fold(f, [*rows, *["zeroinitializer"] * (lanes - columns)], kind, word)
+    made = []
+    for own in cells:
+        totals = []
+        for c in range(columns):
+            total, *others = [cell.load() for cell in own[c]]
+            for other in others:
+                total = f(f"{word} {kind} {total}, {other}")
+            totals.append(total)
+        made.append(fold(f, [*totals, *["zeroinitializer"] * (lanes - columns)], kind, word))
+    return made
 
 
 def _put(

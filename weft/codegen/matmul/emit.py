@@ -9,7 +9,7 @@ from weft.base.dims import is_zero
 from weft.codegen.kernel import Kernel, Store
 from weft.codegen.machine import Machine
 from weft.codegen.matmul.blocked import NOTHING, blocked
-from weft.codegen.matmul.dots import dots
+from weft.codegen.matmul.dots import by_dots, dots
 from weft.codegen.matmul.empty import empty
 from weft.codegen.matmul.numbers import number_of
 from weft.codegen.matmul.plan import choose, computed_once
@@ -64,7 +64,8 @@ def emit(
     if product.n == 1 and product.m != 1:
         store = transposed_store(product, store)
         product, a, b = transposed_product(product), b, a
-    if product.m == 1 and product.a.column == product.b.row == 1:
+    lie_along = product.a.column == product.b.row == 1
+    if lie_along and not prologues and by_dots(product, number, module.machine):
         return dots(module, name, product, number, (a, b, run), store)
     places = (a, b, scratch, run)
     if product.varies:

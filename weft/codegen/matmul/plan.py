@@ -184,7 +184,10 @@ def _tile(
         if vectors > 1 and (vectors - 1) * lanes >= n:
             break
         # Besides the sums: the vectors of b, one of a, and one spare register.
-        fit = min(m, most, max(1, (registers - 2 - vectors) // vectors))
+        fit = max(1, (registers - 2 - vectors) // vectors)
+        if machine.is_wasm:
+            fit = max(rows for rows in range(1, 15) if rows == 1 or machine.holds(rows, vectors))
+        fit = min(m, most, fit)
         for rows in sorted({even(m, fit), *range(min(fit, 6), fit + 1)}):
             count = -(-m // rows) * -(-n // (vectors * lanes))
             cycles = max(rows * vectors * pace, (rows + vectors) / 2, 4.0)

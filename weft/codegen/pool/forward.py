@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.loops import inside, nest
+from weft.codegen.conv.loops import in_lanes, inside, nest
 from weft.codegen.index import Ptr, Size, maximum, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling
@@ -93,10 +93,11 @@ def _across(
 ) -> None:
     """Lanes are neighbouring windows."""
     element, last = problem.element, problem.last
-    lanes = lanes_of(problem)
-    start = constant(element.kind, fold.start(problem), lanes)
-    kind = vector_type(element.kind, lanes)
-    with f.loop(0, last.out, lanes) as x:
+    most = 1 if last.out < 3 else element.whole_lanes(last.out, last.stride)
+
+    def windows(x: Size, lanes: int, some: str | None) -> None:
+        start = constant(element.kind, fold.start(problem), lanes)
+        kind = vector_type(element.kind, lanes)
         total = f.var(kind, start)
         rows: dict[Size, Row] = {}
 
@@ -114,9 +115,9 @@ def _across(
         each_tap(f, problem, places, x, lanes, tap)
         found = fold.end(element, Vec(f, element.kind, lanes, total.load()))
         value = element.rounded(f, found.name, lanes)
-        left = last.out - x
-        some = inside(f, 0, left, lanes) if lanes > 1 else None
         store.put(f, value, lanes, (*index[:2], index[2] + x), some)
+
+    in_lanes(f, last.out, most, element.moved > 1, windows)
 
 
 def _along(

@@ -53,8 +53,7 @@ class Row:
         halves = []
         for part in range(2):
             start = x * 2 + (shift + part * lanes)
-            mask = inside(f, start, self._window.size, lanes)
-            halves.append(element.load(f, self._base + start, lanes, mask))
+            halves.append(element.load_row(f, self._base, start, self._window.size, lanes))
         whole = vector_type(element.kind, lanes)
         made = []
         for odd in range(2):

@@ -67,9 +67,10 @@ _CORTEX = Machine(
     Caches(1 << 10, 4 << 10, 4 << 10, 256),
     ghz=0.1,
     pointer_bytes=4,
+    threads=False,
 )
 _SIMD = "+bulk-memory,+nontrapping-fptoint,+sign-ext,+simd128"
-_WASM = Machine("wasm32-unknown-unknown", "generic", _SIMD, 16, pointer_bytes=4)
+_WASM = Machine("wasm32-unknown-unknown", "generic", _SIMD, 16, pointer_bytes=4, threads=False)
 
 
 def _host() -> LibraryTarget:
