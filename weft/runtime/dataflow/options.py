@@ -19,7 +19,7 @@ class Dataflow:
     threads               threads of "pool" and "priority"; by default one for each core
     parallel_iterations   how many iterations of one loop may be in flight
 
-    >>> @weft.compile(backend=weft.Dataflow(scheduler="deterministic"))
+    >>> @weft.compile(backend=weft.Dataflow(scheduler="pool", threads=2))
     ... def f(x):
     ...     while x.sum() < 10:
     ...         x = x * 2

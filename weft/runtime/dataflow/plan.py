@@ -76,6 +76,8 @@ class ExecutionPlan:
         self.heirs: list[tuple[Readers, ...]] = [()] * count
         self.frames = [FramePlan(0, "", None, 0)]
         self._frames: dict[str, FramePlan] = {}
+        #: Seconds to the end of the program, for the scheduler that asks for it.
+        self.ranks: list[float] | None = None
         self.outputs = count - 1  # the node that takes the outputs
         self._number = {node: i for i, node in enumerate(graph.nodes)}
         self._contexts = contexts

@@ -130,22 +130,25 @@ class Run:
             entries[entry] = None
         return values
 
-    def step(self, node: int, at: Iteration) -> None:
+    def step(self, node: int, at: Iteration, env: Env) -> None:
         """Run a node, and hand on its results."""
-        plan = self.plan
-        if plan.kind[node] == OP:
-            task = plan.tasks[node]
-            assert task is not None
-            self.finish(node, at, task.call(self.take(node, at), self.env))
+        if self.plan.kind[node] == OP:
+            self.finish(node, at, self.call(node, at, self.take(node, at), env))
         else:
             self.route(node, at)
 
-    def attempt(self, node: int, at: Iteration) -> None:
+    def call(self, node: int, at: Iteration, values: list[Any], env: Env) -> Any:
+        """What a task returns for these values."""
+        task = self.plan.tasks[node]
+        assert task is not None
+        return task.call(values, env)
+
+    def attempt(self, node: int, at: Iteration, env: Env | None = None) -> None:
         """`step`, with errors noted; nothing, if an error makes the node useless."""
         if self.failure is not None and not self.wanted(node, at):
             return
         try:
-            self.step(node, at)
+            self.step(node, at, env or self.env)
         except Exception as error:
             self.fail(node, at, error)
 
@@ -213,6 +216,10 @@ class Run:
         key = (*at.key, node)
         if self.failure is None or key < self.failure.key:
             self.failure = Failure(key, explained_error(self.plan, node, at, error))
+
+    def stop(self, error: BaseException) -> None:
+        """End the run for what is no error of a node: Ctrl-C in another thread."""
+        self.failure = Failure((), error)
 
     def wanted(self, node: int, at: Iteration) -> bool:
         """Whether a node may still run after a failure."""

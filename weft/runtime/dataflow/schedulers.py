@@ -11,23 +11,28 @@ become ready, and steps through these until none is left:
             run.attempt(*ready.pop())
 
 `attempt` is `step` for a scheduler of one thread: it notes what a node raises, and skips what need
-not run after an error. Those with several threads are in `weft.runtime.dataflow.pool`.
+not run after an error.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from weft.base.errors import RangeError
-from weft.runtime.dataflow.run import Activation, Run
+from weft.runtime.dataflow.one_thread import deterministic, fifo
+from weft.runtime.dataflow.pool import pool, priority
+from weft.runtime.dataflow.run import Run
 
 __all__ = ["register_scheduler", "scheduler_named", "unregister_scheduler"]
 
 Scheduler = Callable[[Run, list[Any]], None]
-_SCHEDULERS: dict[str, Scheduler] = {}
+_SCHEDULERS: dict[str, Scheduler] = {
+    "fifo": fifo,
+    "pool": pool,
+    "priority": priority,
+    "deterministic": deterministic,
+}
 
 
 def register_scheduler(name: str) -> Callable[[Scheduler], Scheduler]:
@@ -54,26 +59,3 @@ def scheduler_named(name: str) -> Scheduler:
         known = ", ".join(f'"{known}"' for known in _SCHEDULERS)
         raise RangeError(f"there is no scheduler {name!r}", op="Dataflow", hint=known)
     return found
-
-
-@register_scheduler("fifo")
-def fifo(run: Run, inputs: list[Any]) -> None:
-    """One thread, in the order in which nodes become ready."""
-    ready: deque[Activation] = deque()
-    run.start(inputs, ready.append)
-    while ready:
-        run.attempt(*ready.popleft())
-
-
-@register_scheduler("deterministic")
-def deterministic(run: Run, inputs: list[Any]) -> None:
-    """One thread; of what is ready, what comes first in the program: as the interpreter runs."""
-    ready: list[tuple[tuple[int, ...], Activation]] = []
-
-    def push(activation: Activation) -> None:
-        node, at = activation
-        heapq.heappush(ready, ((*at.key, node), activation))
-
-    run.start(inputs, push)
-    while ready:
-        run.attempt(*heapq.heappop(ready)[1])
