@@ -17,7 +17,7 @@ from weft.ir.infer import infer_types
 from weft.ir.op import Op
 from weft.ir.order import topological_order
 from weft.ir.text import Printer, value_names
-from weft.ir.types import TOKEN, TensorType, Type
+from weft.ir.types import TOKEN, TensorType, Type, fits
 
 if TYPE_CHECKING:
     from weft.ir.graph import Graph, Node, Value
@@ -129,9 +129,10 @@ class _Check:
             self.fail(f"the type rule refuses: {reason}", node)
         if len(types) != len(node.outputs):
             self.fail(f"{len(node.outputs)} results, and the type rule gives {len(types)}", node)
-        free = node.op.data_shape
+        free, flow = node.op.data_shape, node.op.flow
         for value, wanted in zip(node.outputs, types, strict=True):
-            if value.type != wanted and not (free and _fits(value.type, wanted)):
+            told = (free and _fits(value.type, wanted)) or (flow and fits(value.type, wanted))
+            if value.type != wanted and not told:
                 self.fail(f"{self.name_of(value)} is {wanted} by the type rule", node)
 
     # --- words --------------------------------------------------------------------------------

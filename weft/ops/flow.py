@@ -18,6 +18,9 @@ A node without inputs would not know when to run inside of a branch, and one who
 sizes that depend on data would not know these. `flow.start` is such a node as a nested graph; its
 inputs say that control has come here, and tell the sizes. `flow.signal` is the first such input.
 
+The type of a result may differ from that of what is passed on in the names of sizes that depend on
+data, as the types of operands and of inputs of nested graphs may.
+
 Counters and rows are what loops need besides: `flow.zero`, `flow.step`, `flow.before`, `flow.row`,
 `flow.gather`, `flow.number`.
 """
@@ -38,7 +41,7 @@ from weft.ops.control import stacked
 from weft.ops.index_cards import GETITEM
 
 if TYPE_CHECKING:
-    from weft.ir.graph import Graph
+    from weft.ir.graph import Graph, Node
 
 __all__: list[str] = []
 
@@ -66,15 +69,11 @@ def _switch_type(
     of: str,
     sides: int = 2,
     control: bool = False,
-    types: Sequence[Type] = (),
 ) -> tuple[Type, ...]:
     _check_scalar(predicate)
     if sides < 1:
         raise ShapeError(f"a branch has a side at least, not {sides}")
-    made = tuple(types) or (x,) * sides
-    if len(made) != sides or not all(fits(kind, x) for kind in made):
-        raise DTypeError(f"the sides take {', '.join(map(str, made))}, and {x} is given")
-    return made
+    return (x,) * sides
 
 
 def _check_scalar(kind: Type) -> None:
@@ -203,3 +202,8 @@ FLOW_BEFORE = _card(
 FLOW_ROW = _card("row", _row_type, _row)
 FLOW_GATHER = _card("gather", _gather_type, _gather)
 FLOW_NUMBER = _card("number", _number_type, _number)
+
+
+def called(node: Node) -> Node:
+    """The node itself; of a `flow.start`, the one that starts when control comes."""
+    return node.graphs[0].nodes[0] if node.op is FLOW_START else node

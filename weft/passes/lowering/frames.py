@@ -49,9 +49,18 @@ class LowerControlFlow(Pass):
     nested = False
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
-        if is_lowered(graph) or not any(node.op in _LOWERED for node in graph.nodes):
-            return graph
-        return _Lowering(graph, notes).run()
+        done = is_lowered(graph) or any(node.op is FLOW_START for node in graph.nodes)
+        return graph if done or not _needs_lowering(graph) else _Lowering(graph, notes).run()
+
+
+def _needs_lowering(graph: Graph) -> bool:
+    """Whether there is control flow, or a node whose attributes have sizes that depend on data."""
+    early = names_of_inputs(graph)
+    return any(
+        node.op in _LOWERED
+        or any(name not in early for size in dims_in(node.attrs) for name in size.names)
+        for node in graph.nodes
+    )
 
 
 class _Region:
@@ -197,9 +206,8 @@ class _Lowering:
                 attrs["sides"] = count
             if control:
                 attrs["control"] = True
-            if any(kind != value.type for kind in types):
-                attrs["types"] = tuple(types)
-            return self.node(FLOW_SWITCH, value, predicate, **attrs)
+            types = types or [value.type] * count
+            return self.typed(FLOW_SWITCH, [value, predicate], types, **attrs)
 
         switches = [
             switch(value, [nested.inputs[i].type for nested in node.graphs])
@@ -223,7 +231,10 @@ class _Lowering:
                 inside.signal = switches[0].outputs[side]
             results.append(self.nodes(nested, inside))
         merged = zip(*results, strict=True)
-        return [self.add(FLOW_MERGE, *values, of=name) for values in merged]
+        return [
+            self.typed(FLOW_MERGE, values, [result.type], of=name).out
+            for values, result in zip(merged, node.outputs, strict=True)
+        ]
 
     # --- loops --------------------------------------------------------------------------------
 
@@ -232,8 +243,10 @@ class _Lowering:
         loop = _Loop(self, node, region)
         consts = int(node.attrs["consts"])
         pushed = body.outputs[len(given) - consts :]
-        fixed = [loop.fixed(value, "const") for value in given[:consts]]
-        carried = [loop.carried(value, "carry") for value in given[consts:]]
+        kinds = [value.type for value in condition.inputs]
+        told = list(zip(given, kinds, strict=True))
+        fixed = [loop.fixed(value, "const", kind) for value, kind in told[:consts]]
+        carried = [loop.carried(value, "carry", kind) for value, kind in told[consts:]]
         count = loop.counter() if node.attrs["counted"] else None
         stacks = [loop.carried(loop.empty(value.type), "push") for value in pushed]
         if not loop.merges:  # it takes only constants: control itself goes round
@@ -255,11 +268,12 @@ class _Lowering:
         for merge in loop.merges:
             if merge not in loop.sent:
                 loop.send(merge, loop.inside(merge))
-        made = [loop.exit(merge) for merge in carried]
+        made = [loop.exit(*pair) for pair in zip(carried, node.outputs, strict=False)]
         if count is not None:
             device = node.outputs[len(carried)].tensor_type.device
-            made.append(self.add(FLOW_NUMBER, loop.exit(count), device=device))
-        return [*made, *[loop.exit(merge) for merge in stacks]]
+            made.append(self.add(FLOW_NUMBER, loop.exit(count, count), device=device))
+        last = node.outputs[len(node.outputs) - len(stacks) :]
+        return [*made, *[loop.exit(*pair) for pair in zip(stacks, last, strict=True)]]
 
     def scan(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
         (body,) = node.graphs
@@ -268,11 +282,12 @@ class _Lowering:
         reverse = node.attrs["reverse"]
         fixed = [loop.fixed(value, "const") for value in given[:consts]]
         carried = [loop.carried(value, "carry") for value in given[consts : consts + carries]]
+        slices = body.inputs[consts + carries :]
         xs = [
-            loop.carried(value, "pop")
+            loop.carried(value, "pop", StackType(_element(row.type)))
             if isinstance(value.type, StackType)
             else loop.fixed(value, "row")
-            for value in given[consts + carries :]
+            for value, row in zip(given[consts + carries :], slices, strict=True)
         ]
         count = loop.counter()
         ys = body.outputs[carries:]
@@ -283,7 +298,7 @@ class _Lowering:
         loop.open(*self.started(before, loop.frame))
         for value, new in zip(body.inputs, (*fixed, *carried), strict=False):
             loop.take(value, new)
-        for value, x in zip(body.inputs[consts + carries :], xs, strict=True):
+        for value, x in zip(slices, xs, strict=True):
             if isinstance(x.type, StackType):
                 pop = self.node(STACK_POP, loop.inside(x))
                 loop.send(x, pop.outputs[0])
@@ -298,9 +313,9 @@ class _Lowering:
         loop.step(count)
         for merge, value in zip(stacks, results[carries:], strict=True):
             loop.push(merge, value)
-        made = [loop.exit(merge) for merge in carried]
+        made = [loop.exit(*pair) for pair in zip(carried, node.outputs, strict=False)]
         for merge, result in zip(stacks, node.outputs[carries:], strict=True):
-            stack = loop.exit(merge)
+            stack = loop.exit(merge, result if isinstance(result.type, StackType) else merge)
             if isinstance(result.type, TensorType):
                 kind = result.type
                 attrs = {"shape": kind.shape, "dtype": kind.dtype, "device": kind.device}
@@ -317,6 +332,13 @@ class _Lowering:
     def node(self, op: Any, *inputs: Value, **attrs: Any) -> Node:
         location = self.at.location if self.at is not None else None
         return self.new.add(op, *inputs, location=location, **attrs)
+
+    def typed(self, op: Any, inputs: Sequence[Value], types: Sequence[Type], **attrs: Any) -> Node:
+        """A node whose results have these types, which may have other names of sizes."""
+        location = self.at.location if self.at is not None else None
+        made = Node(op, inputs, attrs, types, (), location)
+        self.new.nodes.append(made)
+        return made
 
     def add(self, op: Any, *inputs: Value, **attrs: Any) -> Value:
         return self.node(op, *inputs, **attrs).out
@@ -349,13 +371,15 @@ class _Loop:
         self.frame = _Region(region, lambda v: self.fixed(v, "control"), f"{self.name}.")
         self.body = _Region(self.frame, self.inside, f"{self.name}.body.")
 
-    def fixed(self, value: Value, role: str) -> Value:
+    def fixed(self, value: Value, role: str, kind: Type | None = None) -> Value:
         """The value in all iterations."""
-        return self.lowering.add(FLOW_ENTER, value, frame=self.name, role=role)
+        kinds = [kind or value.type]
+        return self.lowering.typed(FLOW_ENTER, [value], kinds, frame=self.name, role=role).out
 
-    def carried(self, value: Value, role: str) -> Value:
+    def carried(self, value: Value, role: str, kind: Type | None = None) -> Value:
         """The value in this iteration, of one that each iteration hands to the next."""
-        merge = self.lowering.add(FLOW_MERGE, self.fixed(value, role), of=self.name)
+        entered = self.fixed(value, role)
+        merge = self.lowering.typed(FLOW_MERGE, [entered], [kind or value.type], of=self.name).out
         self.merges.append(merge)
         return merge
 
@@ -365,8 +389,7 @@ class _Loop:
 
     def empty(self, element: Type) -> Value:
         """An empty stack, in the region around the loop."""
-        assert isinstance(element, (TensorType, StackType))
-        kind = StackType(element)
+        kind = StackType(_element(element))
         node = Node(STACK_NEW, [], stack_attrs(kind), [kind], (), self.node.location)
         return self.lowering.started(node, self.region)[0]
 
@@ -376,9 +399,9 @@ class _Loop:
     def _switched(self, value: Value, kind: Type | None = None) -> Node:
         if value not in self._switches:
             assert self.predicate is not None
-            types = {} if kind is None or kind == value.type else {"types": (kind, value.type)}
-            self._switches[value] = self.lowering.node(
-                FLOW_SWITCH, value, self.predicate, of=self.name, **types
+            kinds = [kind or value.type, value.type]
+            self._switches[value] = self.lowering.typed(
+                FLOW_SWITCH, [value, self.predicate], kinds, of=self.name
             )
         return self._switches[value]
 
@@ -402,12 +425,19 @@ class _Loop:
     def push(self, merge: Value, value: Value) -> None:
         self.send(merge, self.lowering.add(STACK_PUSH, self.inside(merge), value))
 
-    def exit(self, merge: Value) -> Value:
-        return self.lowering.add(FLOW_EXIT, self._switched(merge).outputs[EXIT], frame=self.name)
+    def exit(self, merge: Value, result: Value) -> Value:
+        """The value after the loop, which becomes this result of the old node."""
+        left = self._switched(merge).outputs[EXIT]
+        return self.lowering.typed(FLOW_EXIT, [left], [result.type], frame=self.name).out
 
 
 def _types(op: Any, inputs: Sequence[Value], attrs: dict[str, Any]) -> list[Type]:
     return [op.infer(*[value.type for value in inputs], **attrs)]
+
+
+def _element(kind: Type) -> TensorType | StackType:
+    assert isinstance(kind, (TensorType, StackType))
+    return kind
 
 
 def _side_name(node: Node, side: int) -> str:

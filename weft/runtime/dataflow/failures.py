@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
-from weft.ir.graph import Node
 from weft.ir.interpret import located
 from weft.ir.text import value_names
-from weft.ops.flow import FLOW_START
+from weft.ops.flow import called
 
 if TYPE_CHECKING:
     from weft.runtime.dataflow.plan import ExecutionPlan
@@ -32,11 +31,6 @@ def explained_error(
         if where:
             error.add_note(f"  {where}")
     return error
-
-
-def called(node: Node) -> Node:
-    """The node itself; of one that starts when control comes, that one."""
-    return node.graphs[0].nodes[0] if node.op is FLOW_START else node
 
 
 def iteration_text(at: Iteration) -> str:

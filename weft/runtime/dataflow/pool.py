@@ -23,10 +23,8 @@ from weft.runtime.dataflow.plan import OP, ExecutionPlan
 from weft.runtime.dataflow.run import Activation, Run
 from weft.runtime.dataflow.workers import start_job
 
-__all__ = ["CHEAP_SECONDS", "pool", "priority"]
+__all__ = ["pool", "priority"]
 
-#: A node that takes less is not worth another thread.
-CHEAP_SECONDS = 50e-6
 CPU = "cpu"
 
 
@@ -42,7 +40,7 @@ class _Arrival(deque[Activation]):
     """The first to become ready is the first to run."""
 
     push = deque.append
-    pop = deque.popleft  # type: ignore[assignment]
+    pop = deque.popleft
 
 
 class _Ranked:
@@ -95,11 +93,9 @@ class _Pool:
 
     def push(self, activation: Activation) -> None:
         task = self.plan.tasks[activation[0]]
-        if task is None or (task.seconds < CHEAP_SECONDS and task.device == CPU):
-            if task is None or not task.at_home:
-                self.cheap.append(activation)
-                return
-        if task.at_home:
+        if task is None or task.is_cheap:
+            self.cheap.append(activation)
+        elif task.at_home:
             self.home.push(activation)
             if self.waiting:
                 self.lock.notify_all()
@@ -205,10 +201,8 @@ def _ranks(plan: ExecutionPlan) -> list[float]:
     ranks = [0.0] * len(plan.kind)
     for node in reversed(range(len(plan.kind))):
         task = plan.tasks[node]
-        after = max(
-            (ranks[reader] for readers in plan.readers[node] for _, reader in readers if reader > node),
-            default=0.0,
-        )  # fmt: skip
+        later = [reader for readers in plan.readers[node] for _, reader in readers if reader > node]
+        after = max((ranks[reader] for reader in later), default=0.0)
         ranks[node] = after + (task.seconds if plan.kind[node] == OP and task is not None else 0.0)
     return ranks
 

@@ -40,7 +40,7 @@ class DataflowProgram(Program):
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         values = [x._data if isinstance(x, Tensor) else x for x in inputs]
-        inputs.clear()  # the run frees each input after its last use
+        del inputs  # the run frees each input after its last use: hold no reference here
         with no_grad(), as_recorded():
             found = self.run(values)
         return [_output(value) for value in found]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from weft.base.dims import bind_dims, dims_in, substitute, typical
+from weft.base.dims import bind_all, dims_in, has_dims, substitute, typical
 from weft.base.errors import GraphError
 from weft.core.call_errors import cause, explained
 from weft.core.tensor import wrap
@@ -40,6 +40,8 @@ FLOPS, BYTES = 4e9, 8e9
 CALL_SECONDS = 1e-6
 #: A call of Python code, or of an op whose card says nothing: it is never cheap.
 UNKNOWN_SECONDS = 1e-3
+#: A node that takes less is not worth another thread.
+CHEAP_SECONDS = 50e-6
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +58,11 @@ class Task:
     device: str = "cpu"
     seconds: float = CALL_SECONDS
     at_home: bool = False
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether it runs in the thread that made it ready."""
+        return self.seconds < CHEAP_SECONDS and self.device == "cpu" and not self.at_home
 
 
 Make = Callable[[Node], Task]
@@ -204,13 +211,16 @@ def _started(node: Node) -> Task:
         return Task(
             lambda values, env: run(values[:count], env), task.device, task.seconds, task.at_home
         )
-    patterns = [value.type for value in graph.inputs[count:]]
+    tellers = [
+        (i, value.type.shape)
+        for i, value in enumerate(graph.inputs)
+        if i >= count and isinstance(value.type, TensorType) and has_dims(value.type.shape)
+    ]
 
     def call(values: list[Any], env: Env) -> Any:
         sizes = dict(env.sizes)
-        for kind, value in zip(patterns, values[count:], strict=True):
-            if isinstance(kind, TensorType):
-                bind_dims(kind.shape, tuple(value.shape), sizes, partly=True)
+        told = [(shape, tuple(values[i].shape), "") for i, shape in tellers]
+        bind_all(told, sizes, partly=True)
         local = Env.__new__(Env)
         local.quiet, local.sizes = env.quiet, sizes
         return run(values[:count], local)
