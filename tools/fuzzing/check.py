@@ -1,7 +1,8 @@
 """Run a case in every mode and say what differs.
 
-A graph: eagerly and as machine code. A program: eagerly, traced, from source by the interpreter,
-and from source as machine code. Where check mode is there, some run in it, too.
+A graph: eagerly and as machine code. A program: eagerly, traced, from source by the interpreter
+and by the dataflow executor, and from source as machine code. Where check mode is there, some run
+in it, too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ PROGRAM_MODES: dict[str, dict[str, Any]] = {
     "traced": {"capture": "trace", "backend": "interpret"},
     "native": {"capture": "source", "backend": "native"},
     "interpreted": {"capture": "source", "backend": "interpret"},
+    "dataflow": {"capture": "source", "backend": "dataflow"},
 }
+#: Of the dataflow executor, one for each case.
+SCHEDULERS = ("fifo", "pool", "priority", "deterministic")
 if HAS_CHECKS:
     PROGRAM_MODES["checked"] = {"capture": "source", "backend": "native", "check": True}
 
@@ -190,7 +194,7 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
             continue
         given = (case, captured, calls, wants, backward, exact[mode], world)
         found = _in_mode(mode, *given)
-        if found.state == "found" and mode in ("native", "checked"):
+        if found.state == "found" and mode in ("native", "checked", "dataflow"):
             blamed = _in_mode("interpreted", *given)
             return blamed if blamed.state == "found" else found
         if found.state == "undecided":
@@ -229,7 +233,7 @@ def _is_due(mode: str, case: Case) -> bool:
     machine code is made of, and is asked in any case when that is wrong."""
     if mode == "traced":  # a trace cannot ask elements that may answer differently
         return not TRANSFORMS[case.transform].mapped
-    shares = {"native": 1, "interpreted": 3, "checked": 8}
+    shares = {"native": 1, "interpreted": 3, "dataflow": 4, "checked": 8}
     return case.seed % shares[mode] == 0
 
 
@@ -247,6 +251,9 @@ def _in_mode(
     options = dict(PROGRAM_MODES[mode])
     if case.growing and case.seed % 2:  # symbolic from the first call on
         options["dynamic"] = True
+    if mode == "dataflow":
+        chosen = SCHEDULERS[case.seed // 4 % len(SCHEDULERS)]
+        options["backend"] = weft.Dataflow(chosen, 2, 1 + case.seed // 16 % 3)
     function = weft.compile(captured, **options)
     state = "same"
     if world is not None:

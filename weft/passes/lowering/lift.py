@@ -218,22 +218,18 @@ class _Lifting:
                   "carried")  # fmt: skip
 
     def inside(self, made: Construct, value: Value) -> Value:
-        """A value of the frame, in the body."""
-        return self._switch(made, value).outputs[BODY]
+        """A value of the frame, in the body; one of its own if the body does not use it."""
+        switch = self._switch(made, value)
+        return Value(value.type) if switch is None else switch.outputs[BODY]
 
-    def _switch(self, made: Construct, value: Value) -> Node:
-        for node in made.switches:
-            if node.inputs[0] is value:
-                return node
-        self.fail(f"a value of {made.name} does not go through a switch")
+    def _switch(self, made: Construct, value: Value) -> Node | None:
+        return next((node for node in made.switches if node.inputs[0] is value), None)
 
     def after(self, made: Construct, merge: Value) -> Value | None:
         """A carried value after the loop, if it leaves it."""
-        left = self._switch(made, merge).outputs[EXIT]
-        for node in made.exits:
-            if node.inputs[0] is left:
-                return node.outputs[0]
-        return None
+        switch = self._switch(made, merge)
+        exits = () if switch is None else self.users[switch.outputs[EXIT]]
+        return next((node.outputs[0] for node in exits if node.op.flow == "exit"), None)
 
     def results(self, made: Construct) -> list[Value | None]:
         """The results of a loop in order, as values of the lowered graph; None for unused ones."""
@@ -309,7 +305,7 @@ class _Lifting:
         if enter.attrs["role"] == "pop":
             return self._node(made.sent[self.merge(enter)].inputs[1]).outputs[1]
         inside = self.inside(made, enter.outputs[0])
-        for user in self.users[inside]:
+        for user in self.users.get(inside, ()):
             if user.op is FLOW_ROW:
                 return user.outputs[0]
         self.fail(f"{made.name} takes no row of an operand")
