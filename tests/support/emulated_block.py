@@ -16,8 +16,8 @@ from weft.codegen.jit import Library, build
 
 __all__ = ["DIVERGED", "run_blocks"]
 
-#: Bytes of a context, at least, and of a thread's stack.
-CONTEXT, STACK = 8192, 1 << 18
+#: Bytes of a context, at least, of a thread's stack, and of what the threads share.
+CONTEXT, STACK, SHARED = 8192, 1 << 18, 1 << 16
 DIVERGED = "threads of a block do not wait for each other equally often"
 _NAMES = ("getcontext", "makecontext", "swapcontext", "setcontext")
 
@@ -177,7 +177,7 @@ def run_blocks(kernel: int, args: list[int], blocks: int, threads: int, waits: b
     """Run all blocks of a kernel, one after another."""
     _library, run = _runner(len(args), threads, waits)
     given = (ctypes.c_int64 * max(1, len(args)))(*args)
-    shared = np.full(64 * threads + 64, 0xFF, np.uint8)
+    shared = np.full(SHARED, 0xFF, np.uint8)
     at = [(array.ctypes.data + 63) // 64 * 64 for array in (shared, _memory(threads))]
     if run(kernel, ctypes.addressof(given), blocks, *at):
         raise RuntimeError(DIVERGED)

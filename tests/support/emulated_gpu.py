@@ -30,9 +30,15 @@ _one = threading.Lock()
 class EmulatedDriver:
     """See `weft.runtime.cuda.driver.Driver`. `log` has what was launched."""
 
-    def __init__(self, threads: int = 16, blocks: int = 3) -> None:
+    def __init__(self, threads: int = 16, blocks: int = 3, whole: bool = False) -> None:
         self.machine = GpuMachine(
-            threads=threads, row=threads, blocks=blocks, each=3, convolves=True, emulated=True
+            threads=threads,
+            row=threads,
+            blocks=blocks,
+            each=3,
+            whole=whole,
+            convolves=True,
+            emulated=True,
         )
         self.place = fake_cupy._Device(0)
         self.seconds: dict[str, float] = {}

@@ -106,6 +106,10 @@ class Function:
         """Add an instruction without a result."""
         self._lines.append(f"  {instruction}")
 
+    def note(self, attribute: str) -> None:
+        """Give the function one more attribute."""
+        self._attrs = f"{self._attrs} {attribute}"
+
     def here(self, location: Any) -> None:
         """What follows belongs to this line of the user's code: see `weft.codegen.debug`."""
 

@@ -15,6 +15,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from weft.base.device import CPU
 from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
@@ -22,6 +23,7 @@ from weft.codegen.control.heap import END, FREE
 from weft.codegen.control.lists import STACK_OPS
 from weft.codegen.control.stacks import copy
 from weft.codegen.cuda.builder import KernelBuilder
+from weft.codegen.cuda.items import SLOWER
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.products import emit_product
 from weft.codegen.cuda.team import Team
@@ -31,12 +33,17 @@ from weft.codegen.launch import slot
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
+from weft.ir.types import TensorType
 from weft.ops.cards import MATMUL
 from weft.schedule.groups import Leaf
 from weft.schedule.memory import size_of_type
 from weft.schedule.plan import Arena, Constant, GraphPlan, Input, Kernel, Output, Step
 
 __all__ = ["BlockCode", "room_of"]
+
+
+#: A node that takes longer, in ns, is not for a kernel of a whole program.
+LONGEST = 20_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +64,22 @@ class Part:
 class BlockCode:
     """The code of all graphs of a program that one block runs."""
 
-    def __init__(self, module: Module, threads: int) -> None:
+    def __init__(self, module: Module, threads: int, *, stacks: bool, whole: bool) -> None:
         self.module = module
         self.machine = replace(module.machine, threads=threads, row=threads, blocks=1)
         self.team = module.team = Team(module, self.machine)
         self.parts: dict[Step, list[Part]] = {}
+        #: Whether kernels have memory for stacks; whether the whole program is one kernel.
+        self.stacks, self.whole = stacks, whole
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def kernels(self, step: Step, name: str) -> list[Kernel] | None:
-        """Write what a step of a nested graph calls; None if there is none."""
+    def _nanoseconds(self, kernel: Kernel) -> float:
+        return float(kernel.cost * SLOWER * -(-kernel.items // self.machine.threads))
+
+    def kernels(self, step: Step, name: str, *, checked: bool = False) -> list[Kernel] | None:
+        """Write what a step of a nested graph calls; None if there is none. `checked`: it cannot
+        fail, as its operands were checked before."""
         group, node = step.group, step.nodes[0]
         name = name.replace(".", "_")
         if group.kind == "control":
@@ -92,33 +105,64 @@ class BlockCode:
         if made is None or any(kernel.stops or kernel.varies for kernel in made):
             return None
         kept = [kernel for kernel in made if kernel.items]
-        fails = bool(node.op.may_fail)
+        if self.whole and sum(map(self._nanoseconds, kept)) > LONGEST:
+            return None
+        fails = bool(node.op.may_fail) and not checked
         self.parts[step] = [Part(one.name, items=one.items, may_fail=fails) for one in kept]
         return kept
 
     # --- graphs ---------------------------------------------------------------------------------
 
-    def graph(self, plan: GraphPlan) -> None:
-        """Write the functions of a nested graph, and of those inside of it."""
+    def graph(self, plan: GraphPlan, others: Sequence[Value] | None = None) -> None:
+        """Write the functions of a graph, and of those inside of it. `others`, of a whole program:
+        values that follow the results in its table; what is called runs before the kernel."""
         for step in plan.steps:
             for nested in step.nested:
                 self.graph(nested)
         params = [("ptr", "table"), ("ptr", "arena"), ("ptr", "run")]
         f = self.module.function(plan.name, "i32", params, "nounwind convergent")
-        writer = _Writer(self, plan, f)
+        writer = _Writer(self, plan, f, others or ())
         for step in plan.steps:
-            writer.step(step)
+            if others is None or step.kind != "call":
+                writer.step(step)
         writer.copy_results()
         f.do("ret i32 0")
 
-    def kernel(self, step: Step, name: str) -> Launch:
-        """Write the kernel of a step of control flow or on stacks. Its buffers are those of the
-        step, the addresses of the bounds of the stacks' memory at its start and of those it leaves,
-        and the flag."""
+    def step_kernel(self, step: Step, name: str) -> Launch:
+        """The kernel of one step, of control flow or on stacks. Its buffers are those of the step
+        (the last one of control flow is its memory), and those of `_kernel`."""
         for nested in step.nested:
             self.graph(nested)
-        count = len(_buffers(step))
-        run = self._run(step, f"{name}_run")
+        node, count = step.nodes[0], len(arguments(step.group, step.kernels))
+        f, at = self._run(f"{name}_run", count)
+        given = at[: len(node.inputs)]
+        out = at[len(node.inputs) : len(node.inputs) + len(node.outputs)]
+        if step.kind == "stack":
+            STACK_OPS[node.op.name](f, node, given, out, _check(f))
+        else:
+            emit_control(self.frame(f, step, given, out, at[-1]))
+        f.do("ret i32 0")
+        return self._kernel(name, f.name, count)
+
+    def whole_kernel(self, plan: GraphPlan, name: str, others: Sequence[Value]) -> Launch:
+        """One kernel for a whole graph. Its buffers: inputs, outputs, `others` (what steps read
+        that is made elsewhere), the memory of the plan, and those of `_kernel`."""
+        self.graph(plan, others)
+        count = len(plan.graph.inputs) + len(plan.results) + len(others) + 1
+        f, at = self._run(f"{name}_run", count)
+        status = f(f"call i32 @{plan.name}(ptr %table, ptr {at[-1]}, ptr %run)")
+        f.do(f"ret i32 {status}")
+        return self._kernel(name, f.name, count)
+
+    def _run(self, name: str, count: int) -> tuple[Function, list[Ptr]]:
+        """A function of a table of buffers, `i32 name(ptr table, ptr run)`; and the buffers."""
+        params = [("ptr", "table"), ("ptr", "run")]
+        f = self.module.function(name, "i32", params, "nounwind convergent")
+        return f, [slot(f, "%table", place) for place in range(count)]
+
+    def _kernel(self, name: str, run: str, count: int) -> Launch:
+        """The kernel that calls a function of a table. Three more buffers follow: where the end of
+        the used memory of stacks is found, the bounds of that memory, and the flag."""
         builder = KernelBuilder(self.module, name, count + 3)
         f = builder.f
         flag = builder.buffer(count + 2, "i32")
@@ -128,37 +172,23 @@ class BlockCode:
         with f.when(f(f"icmp ne i32 {failed}, 0")):
             f.do("ret void")
             f.block(f.fresh("never"))
-        first, left = builder.buffer(count, "ptr"), builder.buffer(count + 1, "ptr")
-        (words + FREE).store(first.load())
-        (words + END).store((left + 2).load())
-        table = f.var("ptr", count=count, align=16)
+        first, bounds = builder.buffer(count, "ptr"), builder.buffer(count + 1, "ptr")
+        if self.stacks:
+            (words + FREE).store(first.load())
+            (words + END).store((bounds + 2).load())
+            builder.wait()  # for those that have not read the bounds
+        table = f.var("ptr", count=max(1, count), align=16)
         for place in range(count):
             (table + place).store(f"%a{place}")
-        builder.wait()
         status = f(f"call i32 @{run}(ptr {table}, ptr {words})")
         builder.wait()
         with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
-            left.store((words + FREE).load())
+            if self.stacks:
+                bounds.store((words + FREE).load())
             with f.when(f(f"icmp ne i32 {status}, 0")):
                 flag.store(status)
-        f.do("ret void")
+        builder.end(self.machine.threads)
         return Launch(name, 1, self.machine.threads)
-
-    def _run(self, step: Step, name: str) -> str:
-        """`i32 name(ptr table, ptr run)`: the step, with its buffers in a table."""
-        params = [("ptr", "table"), ("ptr", "run")]
-        f = self.module.function(name, "i32", params, "nounwind convergent")
-        node = step.nodes[0]
-        buffers = _buffers(step)
-        at = [slot(f, "%table", place) for place in range(len(buffers))]
-        given = at[: len(node.inputs)]
-        out = at[len(node.inputs) : len(node.inputs) + len(node.outputs)]
-        if step.kind == "stack":
-            STACK_OPS[node.op.name](f, node, given, out, _check(f))
-        else:
-            emit_control(self.frame(f, step, given, out, at[-1]))
-        f.do("ret i32 0")
-        return name
 
     def frame(
         self, f: Function, step: Step, given: Sequence[Ptr], out: Sequence[Ptr], arena: Ptr
@@ -174,14 +204,20 @@ class BlockCode:
 class _Writer:
     """Writes the steps of one nested graph."""
 
-    def __init__(self, code: BlockCode, plan: GraphPlan, f: Function) -> None:
+    def __init__(
+        self, code: BlockCode, plan: GraphPlan, f: Function, others: Sequence[Value]
+    ) -> None:
         self.code = code
         self.team = code.team
         self.plan = plan
         self.f = f
+        first = len(plan.graph.inputs) + len(plan.results)
+        self.others = {value: first + number for number, value in enumerate(others)}
 
     def _address(self, value: Value) -> Ptr:
         f = self.f
+        if value in self.others:
+            return slot(f, "%table", self.others[value])
         match self.plan.place(value):
             case Input(number):
                 return slot(f, "%table", number)
@@ -249,7 +285,7 @@ class _Writer:
         """Copy results that are elsewhere: inputs, constants, a value given twice."""
         plan, f = self.plan, self.f
         for number, value in enumerate(plan.results):
-            if plan.outputs.get(value) != number:
+            if plan.outputs.get(value) != number and not _is_host(value):
                 to = slot(f, "%table", len(plan.graph.inputs) + number)
                 copy(f, to, self._address(value), size_of_type(value.type))
 
@@ -263,8 +299,8 @@ def _inner(step: Step) -> int:
     return -(-functools.reduce(max, [nested.arena for nested in step.nested], 0) // 64) * 64
 
 
-def _buffers(step: Step) -> list[object]:
-    return [*arguments(step.group, step.kernels)]
+def _is_host(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.device == CPU
 
 
 def _check(f: Function) -> Callable[[str], None]:

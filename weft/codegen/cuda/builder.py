@@ -42,6 +42,11 @@ class KernelBuilder:
         self.f = module.function(name, result, params, attrs, linkage=linkage)
         self._module = module
 
+    def end(self, threads: int) -> None:
+        """End the kernel; so many threads run it, so registers must suffice for them."""
+        self.f.do("ret void")
+        self.f.note(f'"nvvm.maxntid"="{threads}"')
+
     def buffer(self, place: int, kind: str) -> Ptr:
         return self.f.ptr(f"%a{place}", kind)
 

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.codegen.arguments import arguments, places
-from weft.codegen.contract import NotNative
+from weft.codegen.contract import SMALL_CONSTANT, NotNative
 from weft.codegen.cuda.block import BlockCode, room_of
 from weft.codegen.cuda.convolution import CONVOLUTIONS
-from weft.codegen.cuda.fits import block_threads
+from weft.codegen.cuda.fits import block_threads, whole_threads
 from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import is_matrix, matrices
 from weft.codegen.cuda.nodes import NODES, emit_check
-from weft.codegen.cuda.target import CudaTarget, is_input
+from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Value
+from weft.ir.types import StackType
 from weft.ops.cards import NLL
 from weft.schedule.groups import Leaf
-from weft.schedule.plan import Kernel, ProgramPlan, Step
+from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
 from weft.schedule.views import View
 
-__all__ = ["EMPTY_STACKS", "FLAG", "STACKS", "CudaEmitter", "Work"]
+__all__ = [
+    "ARENA",
+    "EMPTY_STACKS",
+    "FLAG",
+    "STACKS",
+    "CudaEmitter",
+    "NotForBlock",
+    "Result",
+    "Work",
+]
 
 #: Among the buffers of a launch: a number that is not 0 once a kernel has failed; and the bounds of
 #: the memory of stacks, three addresses: the end of what is used, the start, the end. The first
@@ -31,24 +42,41 @@ __all__ = ["EMPTY_STACKS", "FLAG", "STACKS", "CudaEmitter", "Work"]
 FLAG, STACKS, EMPTY_STACKS = "flag", "stacks", "empty stacks"
 
 
+#: The memory of the plan of a whole program.
+ARENA = "arena"
+#: The most threads of a kernel of one block.
+BLOCK = 512
+
+
 #: Bytes of memory that a thread may have for its variables.
 LOCAL = 1 << 16
+
+
+class NotForBlock(Exception):
+    """A graph cannot be one kernel of one block, as it seemed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The buffer of an output of the graph."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """
     kind      "launch", "product", "convolution" or "call"
-    step      of the plan
+    step      of the plan; of a whole program, the last one
     launches  the kernels of a launch
-    buffers   the values behind its parameters, None for scratch memory, `FLAG`
+    buffers   the values behind its parameters, None for scratch memory, `FLAG` and such, results
     views     of a product: how its operands lie
     """
 
     kind: str
     step: Step
     launches: tuple[Launch, ...] = ()
-    buffers: tuple[Value | str | None, ...] = ()
+    buffers: tuple[Value | Result | str | None, ...] = ()
     views: tuple[View, ...] = ()
 
 
@@ -70,26 +98,45 @@ class CudaEmitter(Emitter):
         self.may_fail = False
         self.work: list[Work] = []
         self._block: BlockCode | None = None
+        self._whole: Graph | None = None  # that is one kernel
         #: Whether kernels use memory for stacks.
         self.stacks = False
         #: Inputs whose values are checked before a run, each with the kernel that does it.
         self.checks: list[tuple[Value, Launch]] = []
 
     def look_at(self, graph: Graph) -> None:
-        """Choose how the control flow of a graph runs, before it is planned."""
-        threads = 32
+        """Choose what of a graph one block runs, before it is planned."""
+        most = min(BLOCK, self.machine.row)
+        stacks = any(
+            isinstance(value.type, StackType) for part in graph.walk() for value in part.values()
+        )
+        threads = whole_threads(graph, self.target, most) if self.machine.whole else 0
+        if threads:
+            self._whole = graph
+            self._block = BlockCode(self.module, threads, stacks=stacks, whole=True)
+            self.stacks = stacks
+            return
         for node in graph.nodes:
             if node.graphs:
-                found = block_threads(node, self.target, self.machine.threads)
+                found = block_threads(node, self.target, most)
                 if not found:
                     raise NotNative(f"this {node.op.name} has no code for GPUs yet")
                 threads = max(threads, found)
-        self._block = BlockCode(self.module, min(threads, self.machine.threads))
+        self._block = BlockCode(self.module, max(threads, min(32, most)), stacks=True, whole=False)
 
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         group = step.group
-        if self.inside and self._block is not None:
-            return self._block.kernels(step, name)
+        if self._block is not None and (self.inside or self._whole is not None):
+            node = step.nodes[0]
+            checked = not self.inside and node.op is NLL and is_input(node.inputs[1])
+            if checked:
+                operand = group.operands[node][1]
+                assert isinstance(operand, Leaf)
+                check = emit_check(self.module, f"{name}_check".replace(".", "_"), node)
+                self.checks.append((operand.root, check))
+            if not self.inside:
+                self.may_fail = self.may_fail or self.target.may_fail(group)
+            return self._block.kernels(step, name, checked=checked)
         if group.kind in ("control", "stack"):
             return self._controlled(step, name.replace(".", "_"))
         if group.kind == "loop":
@@ -139,7 +186,7 @@ class CudaEmitter(Emitter):
         """The kernel of control flow, or of an op on a stack."""
         if self._block is None:
             raise NotNative(f"{step.nodes[0].op.name} has no code for GPUs yet")
-        launch = self._block.kernel(step, name)
+        launch = self._block.step_kernel(step, name)
         self._launches[id(step)] = (launch,)
         self._stacked.add(id(step))
         fails = self.target.may_fail(step.group)
@@ -147,7 +194,41 @@ class CudaEmitter(Emitter):
         self.stacks = True
         return [Kernel(name, 1, 20_000.0, room_of(step))]
 
+    def _emit_whole(self, plan: GraphPlan) -> None:
+        """One kernel, behind what the CPU computes."""
+        assert self._block is not None
+        host = {value for value in plan.graph.inputs if is_host(value)}
+        read = set(plan.results)
+        for step in plan.steps:
+            if step.kind == "call":
+                if not host.issuperset(step.group.reads()):
+                    raise NotForBlock(f"{step.nodes[0].op.name} has no code for one block")
+                host.update(step.nodes[0].outputs)
+                self.work.append(Work("call", step))
+            else:
+                read.update(step.group.reads())
+        constants = [v for v, one in plan.constants.items() if one.array.nbytes > SMALL_CONSTANT]
+        made = [value for work in self.work for value in work.step.nodes[0].outputs]
+        others = [
+            value for value in (*made, *constants) if value in read and _is_there(value, plan)
+        ]
+        launch = self._block.whole_kernel(plan, "whole", others)
+        outputs = [Result(number) for number in range(len(plan.results))]
+        buffers: tuple[Any, ...] = (
+            *plan.graph.inputs,
+            *outputs,
+            *others,
+            ARENA,
+            EMPTY_STACKS,
+            STACKS,
+            FLAG,
+        )
+        self.work.append(Work("launch", plan.steps[-1], (launch,), buffers))
+
     def emit(self, plan: ProgramPlan) -> None:
+        if self._whole is not None:
+            self._emit_whole(plan.root)
+            return
         bounds = EMPTY_STACKS
         for step in plan.root.steps:
             if id(step) in self._launches:
@@ -166,3 +247,8 @@ class CudaEmitter(Emitter):
                 self.work.append(Work(kind, step, buffers=buffers, views=views))
             else:
                 self.work.append(Work("call", step))
+
+
+def _is_there(value: Value, plan: GraphPlan) -> bool:
+    """Whether a kernel needs a value: not one that is only a result on the CPU."""
+    return not is_host(value) or any(value in step.group.reads() for step in plan.steps)

@@ -18,11 +18,14 @@ from weft.ops.cards import MATMUL
 from weft.schedule.nodes import is_view, literal_of
 from weft.schedule.target import Target
 
-__all__ = ["block_threads", "within"]
+__all__ = ["block_threads", "whole_threads", "within"]
 
 #: Elements of a value, multiplications of a product and bytes of a constant that one block handles
 #: faster than the whole GPU does, which must start a kernel for each step.
 ELEMENTS, PRODUCTS, CONSTANT_BYTES = 1 << 15, 1 << 20, 4096
+#: Of a whole program as one block: elements of a value, elements of all nodes, and how many nodes
+#: it has that no loop joins, at least.
+WHOLE, TOTAL, STEPS = 1 << 14, 1 << 18, 3
 
 
 def block_threads(node: Node, target: Target, most: int) -> int:
@@ -34,6 +37,37 @@ def block_threads(node: Node, target: Target, most: int) -> int:
             return 0
         largest = max(largest, found)
     return min(most, max(32, 1 << (largest - 1).bit_length()))
+
+
+def whole_threads(graph: Graph, target: Target, most: int) -> int:
+    """How many threads run a whole graph as one block; 0 if it is not for one block."""
+    host = {value for value in graph.inputs if _is_host(value)}
+    largest = products = steps = total = 0
+    for node in graph.nodes:
+        fits = _is_for_block(node, target) and all(map(_is_small, node.outputs))
+        if host.issuperset(node.inputs) and (not fits or all(map(_is_host, node.outputs))):
+            host.update(node.outputs)  # the CPU does it before
+            continue
+        if not fits or not all(value in host or _is_small(value) for value in node.inputs):
+            return 0
+        inner = [_of_graph(one, target) for one in node.graphs]
+        if not all(inner):
+            return 0
+        sizes = [*map(_elements, (*node.inputs, *node.outputs)), *inner]
+        largest = max(largest, *sizes)
+        if node.op is MATMUL:
+            terms = node.inputs[0].tensor_type.shape[-1]
+            products += math.prod(node.out.tensor_type.shape) * int(terms)
+        if not is_view(node):
+            total += max(sizes)
+            steps += not node.op.elementwise
+    if steps < STEPS or largest > WHOLE or products > PRODUCTS or total > TOTAL:
+        return 0
+    return min(most, max(32, 1 << (largest - 1).bit_length()))
+
+
+def _is_host(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.device == CPU
 
 
 def within(node: Node) -> Iterator[Node]:

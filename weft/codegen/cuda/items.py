@@ -60,5 +60,5 @@ def _wrapped(module: Module, kernel: Kernel, count: int, may_fail: bool) -> Laun
         if may_fail:
             with f.when(f(f"icmp ne i32 {status}, 0")):
                 builder.buffer(count, "i32").store(status)
-    f.do("ret void")
+    builder.end(threads)
     return Launch(name, -(-kernel.items // threads), threads)

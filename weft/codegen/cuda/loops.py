@@ -118,7 +118,10 @@ class _Group:
         return threads
 
     def _launch(self, builder: KernelBuilder, blocks: int, threads: int) -> None:
-        builder.f.do("ret void")
+        if self._part_of is None:
+            builder.end(threads)
+        else:
+            builder.f.do("ret void")
         self.launches.append(Launch(builder.name, blocks, threads))
 
     def _pointers(self, builder: KernelBuilder) -> dict[Access, Ptr]:

@@ -16,6 +16,7 @@ class GpuMachine:
     row         threads of a block that goes over a row, at most
     each        elements of a row that a thread keeps in registers, at most
     items       items of work that run at the same time: of kernels that are written for CPUs
+    whole       whether one block runs a whole program that is small
     convolves   whether there is a library for convolutions
     emulated    the code is for a CPU, where each thread of a block is a call: for tests
     """
@@ -26,6 +27,7 @@ class GpuMachine:
     row: int = 1024
     each: int = 8
     items: int = 1 << 17
+    whole: bool = True
     convolves: bool = False
     emulated: bool = False
 

@@ -24,7 +24,7 @@ def _each(module: Module, name: str, buffers: int, count: int, body: Callable[..
     item = builder.block() * threads + builder.thread()
     with f.when(f(f"icmp ult i64 {item}, {count}")):
         body(f, builder, item)
-    f.do("ret void")
+    builder.end(threads)
     return Launch(name, -(-count // threads), threads)
 
 

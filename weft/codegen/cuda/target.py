@@ -20,7 +20,7 @@ from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
 from weft.schedule.target import Limits, Target
 
-__all__ = ["CudaTarget", "is_input"]
+__all__ = ["CudaTarget", "is_host", "is_input"]
 
 #: dtypes of cuBLAS's products.
 _PRODUCTS = ("float16", "bfloat16", "float32", "float64")
@@ -84,6 +84,11 @@ def _may_stop(node: Node) -> bool:
     """Whether a node in control flow may end the run: it fails, or takes memory for stacks."""
     values = (*node.inputs, *node.outputs)
     return bool(node.op.may_fail) or any(isinstance(v.type, StackType) for v in values)
+
+
+def is_host(value: Value) -> bool:
+    """Whether it is a tensor on the CPU."""
+    return isinstance(value.type, TensorType) and value.type.device == CPU
 
 
 def is_input(value: Value) -> bool:

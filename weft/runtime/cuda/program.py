@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,16 @@ from weft.base.precision import rounds_to_tf32
 from weft.codegen.contract import NotNative, Status
 from weft.codegen.cuda.attention import attends
 from weft.codegen.cuda.convolution import convolution_of
-from weft.codegen.cuda.emitter import EMPTY_STACKS, FLAG, CudaEmitter, Work
+from weft.codegen.cuda.emitter import (
+    ARENA,
+    EMPTY_STACKS,
+    FLAG,
+    CudaEmitter,
+    NotForBlock,
+    Result,
+    Work,
+)
+from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import matrices
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -78,6 +88,16 @@ def _check(graph: Graph) -> None:
         raise NotNative("there is code for the first GPU only")
 
 
+def _planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:
+    emitter = CudaEmitter(machine)
+    emitter.look_at(graph)
+    plan = plan_program(graph, emitter)
+    if verifies_plans():
+        verify_plan(plan, emitter.target)
+    emitter.emit(plan)
+    return plan, emitter
+
+
 def _device(graph: Graph) -> Device:
     kinds = [value.type for value in graph.values()]
     return ({kind.device for kind in kinds if isinstance(kind, TensorType)} - {CPU}).pop()
@@ -111,12 +131,10 @@ class CudaProgram(Program):
         self._graph = graph
         self._lowered = whole
         self._driver = driver
-        emitter = CudaEmitter(driver.machine)
-        emitter.look_at(whole)
-        self._plan: ProgramPlan = plan_program(whole, emitter)
-        if verifies_plans():
-            verify_plan(self._plan, emitter.target)
-        emitter.emit(self._plan)
+        try:
+            self._plan, emitter = _planned(whole, driver.machine)
+        except NotForBlock:
+            self._plan, emitter = _planned(whole, replace(driver.machine, whole=False))
         planned = time.perf_counter()
         root = self._plan.root
         self.module = emitter.module
@@ -142,6 +160,10 @@ class CudaProgram(Program):
         }
         if not self._host_values.issuperset(self._host_results.values()):
             raise NotNative("a result on the CPU is computed on the GPU")
+        #: Results that kernels write, wherever they come from.
+        self._written = {
+            one.number for work in self.work for one in work.buffers if isinstance(one, Result)
+        }
         #: Nodes that are called: each ends one launch.
         self.calls = [work.step.nodes[0] for work in self._rest if work.kind == "call"]
         #: Values on the CPU, or computed from such, that kernels read.
@@ -457,7 +479,7 @@ class CudaProgram(Program):
             for launch in work.launches:
                 driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
         for number, value in enumerate(self._plan.root.results):
-            if number in self._host_results:
+            if number in self._host_results or number in self._written:
                 continue
             if value in self._fixed or self._plan.root.outputs.get(value) != number:
                 out = buffers.outputs[number]
@@ -516,12 +538,18 @@ class _Buffers:
                 return program._driver.view(program._arena, offset, kind.shape, kind.dtype.numpy)
         raise InternalError(f"{value} lies nowhere")
 
-    def address(self, value: Value | str | None, work: Work) -> int:
+    def address(self, value: Value | Result | str | None, work: Work) -> int:
         program = self.program
+        if isinstance(value, Result):
+            found = self.outputs[value.number]
+            return 0 if found is None else program._driver.address(found)
+        if value == ARENA:
+            return program._base
         if value == FLAG:
             return program._driver.address(program._failed)
         if isinstance(value, str):
-            assert program._stacks is not None
+            if program._stacks is None:
+                return 0
             return program._stacks.address(empty=value == EMPTY_STACKS)
         if value is None:
             offset = program._plan.root.memory.offsets.get(work.step.group)
