@@ -34,6 +34,8 @@ __all__ = ["Launch", "emit_group"]
 #: Elements that a thread of an elementwise kernel computes, where there are many.
 PER_THREAD = 4
 MANY = 1 << 18
+#: Elements of a row that one thread goes over, in a kernel of one block.
+SHORT = 64
 #: Ops that the code of a row in registers may have; else it is a loop.
 MOST_CODE = 800
 
@@ -281,6 +283,9 @@ class _Group:
     ) -> None:
         """A block goes over one row, or over the rows of a piece of the summed axes."""
         length = self._count(row)
+        if self._part_of and length <= SHORT and (whole or not after):
+            self._short_rows(row, kept, summed, after)
+            return
         threads = self._threads(-(-length // self.machine.each))
         each = length // threads if length % threads == 0 else 0
         large = each * len(self.group.nodes) > MOST_CODE
@@ -333,6 +338,25 @@ class _Group:
         for node in columns:
             self._column_of_parts(node, kept, row, pieces)
 
+    def _short_rows(
+        self, row: list[int], kept: list[int], summed: list[int], totals: list[Node]
+    ) -> None:
+        """In a block that does everything: each thread goes over rows of its own."""
+        threads = self.machine.threads
+        builder = self._builder()
+        f, pointers = builder.f, self._pointers(builder)
+        kept_loops, summed_loops = self._loops(kept), self._loops(summed)
+        count = self._count(summed)
+        sums = self._begin(builder, totals)
+        with f.loop(builder.thread(), self._count(kept) * count, threads) as item:
+            index = self._index(kept_loops, item // count)
+            index |= self._index(summed_loops, item % count)
+            rows = _LoopedRow(self, builder, row, index, pointers, 1, sums, {})
+            self._stages(builder, index, pointers, 1, rows)
+        for node, var in sums.items():
+            self._whole_or_part(builder, node, var, 1, threads)
+        self._launch(builder, 1, threads)
+
     def _stages(
         self,
         builder: KernelBuilder,
@@ -359,7 +383,8 @@ class _Group:
             stored = [value for value in here if not same_for_row(group, value)]
             once = [value for value in here if same_for_row(group, value)]
             if once:
-                with f.when(f(f"icmp eq i64 {builder.thread()}, 0")):
+                first = f(f"icmp eq i64 {builder.thread()}, 0") if threads > 1 else "true"
+                with f.when(first):
                     point = Point(f, group, pointers.__getitem__, outer, known=rows.known)
                     for value in once:
                         self._store(point, value)
@@ -400,6 +425,8 @@ class _Group:
     def _joined(self, builder: KernelBuilder, node: Node, value: str, threads: int) -> str:
         """What all threads of a block have, joined in a tree: each thread gets it."""
         f, reduction = builder.f, self.reductions[node]
+        if threads == 1:
+            return value
         most = max(self.machine.threads, self.machine.row)
         room = builder.shared(memory_type(reduction.dtype), most)
         thread = builder.thread()
@@ -516,7 +543,8 @@ class _LoopedRow(_Row):
 
     def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
         group, f = self.group, self.builder.f
-        with f.loop(self.builder.thread(), self.length, self.threads) as place:
+        first = self.builder.thread() if self.threads > 1 else 0
+        with f.loop(first, self.length, self.threads) as place:
             index = {**self.outer, **group._index(self.loops, place)}
             point = Point(f, group.group, self.pointers.__getitem__, index, known=self.known)
             group._add(point, parts)
