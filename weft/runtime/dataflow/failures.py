@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
+from weft.ir.graph import Node
 from weft.ir.interpret import located
 from weft.ir.text import value_names
 from weft.ops.flow import called
@@ -31,6 +32,17 @@ def explained_error(
         if where:
             error.add_note(f"  {where}")
     return error
+
+
+def check_count(node: Node, out: Any) -> None:
+    """Whether a task returned a value for each output."""
+    wanted = len(node.outputs)
+    given = len(out) if isinstance(out, (tuple, list)) else 1
+    if given != wanted:
+        raise GraphError(
+            f"its task gave {given} value{'s' if given != 1 else ''}, and {wanted} are needed",
+            op=called(node).op.name,
+        )
 
 
 def iteration_text(at: Iteration) -> str:

@@ -48,10 +48,11 @@ class DataflowProgram(Program):
     def run(self, values: list[Any]) -> list[Any]:
         """The outputs for these arrays; the list is emptied."""
         env = Env(sizes_of(self._graph, values))
+        run = Run(self.plan, self.options, env)
         try:
-            run = Run(self.plan, self.options, env)
             self.schedule(run, values)
         finally:
+            run.close()
             env.close()
         if run.failure is not None:
             error = run.failure.error

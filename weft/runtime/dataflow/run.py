@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.runtime.dataflow.arrays import Env
-from weft.runtime.dataflow.failures import explained_error
+from weft.runtime.dataflow.failures import check_count, explained_error
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.dataflow.plan import (
     BRANCH,
@@ -158,6 +158,7 @@ class Run:
         if len(readers) == 1:
             self.deliver(readers[0], out, at)
         else:
+            check_count(self.plan.nodes[node], out)
             for each, value in zip(readers, out, strict=True):
                 self.deliver(each, value, at)
         self.done(at)
@@ -207,6 +208,10 @@ class Run:
         else:
             self.results = values
         self.done(at)
+
+    def close(self) -> None:
+        """Let go of the scheduler, which holds the run."""
+        self.push = _nobody
 
     # --- errors -------------------------------------------------------------------------------
 
