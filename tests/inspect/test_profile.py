@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -289,3 +291,47 @@ def test_kernels_of_a_program_for_several_sizes() -> None:
             (found,) = executable.call([weft.ones(size)])
             np.testing.assert_allclose(found.numpy(), 2 * np.tanh(np.ones(size)), rtol=1e-6)
     assert [event.name for event in p.events if event.kind == "kernel"] == ["tanh multiply"] * 3
+
+
+@weft.custom_op("profiled_slow")
+def slow(xp: Any, x: Any) -> Any:
+    time.sleep(0.01)
+    return x + 1
+
+
+def test_a_dataflow_run_has_a_timeline(tmp_path: Path) -> None:
+    @weft.compile(backend=weft.Dataflow("pool", threads=2))
+    def f(x: Any) -> Any:
+        long = slow(slow(slow(x)))
+        while long.sum() < 20:
+            long = slow(long)
+        return long + slow(x * 2)
+
+    want = f(weft.ones(4)).tolist()
+    with weft.profile(roofline=False) as p:
+        assert f(weft.ones(4)).tolist() == want
+    (timeline,) = p.timelines
+    slows = [step for step in timeline.steps if step.node.op.name == "profiled_slow"]
+    assert len(slows) == 5
+    assert all(step.ready <= step.start < step.stop for step in slows)
+    assert [step.where for step in slows].count("in iteration 0 of while_0") == 1
+    path = timeline.critical_path()
+    assert [step.node.op.name for step in path].count("profiled_slow") == 4
+    assert all(a.stop <= b.start for a, b in itertools.pairwise(path))
+    assert 0.5 < timeline.busy()["cpu"] <= 1
+    assert timeline.start <= slows[0].start
+    assert timeline.stop >= slows[-1].stop
+    events = [event for event in p.events if event.name == "profiled_slow"]
+    assert [event.critical for event in events].count(True) == 4
+    assert all(event.device == "cpu" for event in events)
+    trace = json.loads(p.save_trace(tmp_path / "t.json").read_text())
+    found = [e["args"] for e in trace["traceEvents"] if e["name"] == "profiled_slow"]
+    assert sum("critical path" in args for args in found) == 4
+    assert sum(args.get("iteration") == "in iteration 0 of while_0" for args in found) == 1
+    assert all(args["waited us"] >= 0 for args in found)
+    assert "on the critical path" in str(p)
+    page = p.html_fragment()
+    assert page.count('aria-label="timeline"') == 1
+    picture = page[page.index('<svg class="timeline"') :]
+    drawn = ElementTree.fromstring(picture[: picture.index("</svg>") + 6])
+    assert len(drawn.findall("g")) == sum(not step.is_control for step in timeline.steps)

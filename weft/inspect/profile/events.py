@@ -21,6 +21,10 @@ class Event:
     places    the user's lines that it computes
     flops, bytes   estimated from shapes and dtypes, for the whole kernel
     threads   the number of threads whose parts it sums up
+    device    of a node that the dataflow executor ran: on which device
+    where     and in which iteration
+    waited    and how long it waited for a thread, in ns
+    critical  whether it is on the critical path of its run
     """
 
     name: str
@@ -35,6 +39,10 @@ class Event:
     count: int = 1
     parts: list[tuple[int, int, int]] = field(default_factory=list)
     itemsize: int = 4
+    device: str = ""
+    where: str = ""
+    waited: int = 0
+    critical: bool = False
 
     @property
     def seconds(self) -> float:

@@ -23,8 +23,10 @@ from weft.inspect.profile.events import Event, MemoryChange
 from weft.inspect.profile.flame import flame_svg, memory_svg
 from weft.inspect.profile.programs import Programs
 from weft.inspect.profile.summary import KEYS, Row, rows_by
+from weft.inspect.profile.timeline import timeline_section, timeline_svg
 from weft.inspect.profile.trace_file import trace_of
 from weft.inspect.view.page import Page, Panel
+from weft.runtime.dataflow.timeline import Timeline
 from weft.runtime.executable import instrumented
 from weft.runtime.peak import Peak, machine_peak
 from weft.runtime.threads import get_num_threads
@@ -57,6 +59,7 @@ class profile:
     p.events            all events, one by one
     p.save_trace(file)  for Perfetto or chrome://tracing, with a row for each thread
     p.view(file)        a page with a flame view and the memory over time
+    p.timelines         of the dataflow executor: when each node ran, and the critical path
 
     Eager op calls and their backward passes are recorded in the thread that opened the profile,
     runs of compiled functions in all threads. Compiled functions are compiled again with a timer
@@ -67,6 +70,7 @@ class profile:
         """`roofline`: measure the peak of the machine (a few tenths of a second, once)."""
         self.events: list[Event] = []
         self.memory: list[MemoryChange] = []
+        self.timelines: list[Timeline] = []  # of the runs of the dataflow executor
         self.seconds = 0.0
         self.peak: Peak | None = None
         self._roofline = roofline
@@ -98,6 +102,7 @@ class profile:
         self.memory = sorted(
             [*self._eager.memory, *self._programs.memory], key=lambda change: change.time
         )
+        self.timelines = self._programs.timelines
         compiling = sum(event.seconds for event in self.events if event.kind == "compile")
         self.seconds = (stop - self._start) * 1e-9 - compiling
         if self._roofline:
@@ -130,6 +135,8 @@ class profile:
             rows = self.rows(key)
             if rows and not all(row.name.startswith("(") for row in rows):
                 found.append(_section(title, rows, key))
+        if self.timelines:
+            found.append(timeline_section(self.timelines))
         return found
 
     def text(self, *, colour: bool = False, width: int = WIDTH) -> str:
@@ -182,9 +189,11 @@ class profile:
         """A part of a page: the flame graph, memory over time, the tables."""
         flame = f"<h2>Where time goes</h2>{flame_svg(self.events)}"
         memory = memory_svg(self.memory)
-        return sections_html(
-            self.sections(), flame + (f"<h2>Memory</h2>{memory}" if memory else "")
-        )
+        pictures = flame + (f"<h2>Memory</h2>{memory}" if memory else "")
+        if self.timelines:
+            longest = max(self.timelines, key=lambda timeline: timeline.stop - timeline.start)
+            pictures += f"<h2>Timeline</h2>{timeline_svg(longest)}"
+        return sections_html(self.sections(), pictures)
 
     def view(self, path: str | os.PathLike[str] | None = None) -> Page:
         """A page without external resources; written to a file if `path` is given."""

@@ -16,6 +16,8 @@ from weft.inspect.profile.events import Event, MemoryChange
 from weft.ir.graph import Node
 from weft.ir.interpret import PreparedGraph, RunObserver
 from weft.ir.types import TensorType
+from weft.runtime.dataflow.program import DataflowProgram
+from weft.runtime.dataflow.timeline import Timeline
 from weft.runtime.executable import Executable, Program
 from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
@@ -41,6 +43,7 @@ class Programs:
         self.found: list[Event] = []
         self.memory: list[MemoryChange] = []
         self._eager = eager
+        self.timelines: list[Timeline] = []
         self._kept: list[Any] = []
         self._known: dict[int, TimedProgram] = {}  # by id of a program, which is kept in:
         self._programs: list[Program] = []
@@ -49,6 +52,8 @@ class Programs:
         program = executable.program.for_inputs(inputs)
         timed = self._known.get(id(program))
         if timed is None:
+            if isinstance(program, DataflowProgram):
+                return self._in_frames(executable, program, inputs)
             code = program.machine_code()
             if code is None:
                 return self._interpreted(executable, program, inputs)
@@ -98,6 +103,34 @@ class Programs:
         self.found.append(Event(executable.name, "run", start, now(), thread, executable.name))
         self.found += watch.events
         return [slots[i] for i in program.outputs]
+
+    # --- the dataflow executor ----------------------------------------------------------------
+
+    def _in_frames(
+        self, executable: Executable, program: DataflowProgram, inputs: list[Tensor]
+    ) -> list[Tensor]:
+        name, start = executable.name, now()
+        with self._eager.resting():
+            outputs, timeline = program.recorded(inputs)
+        self.found.append(Event(name, "run", start, now(), threading.get_ident(), name))
+        self.timelines.append(timeline)
+        critical = set(map(id, timeline.critical_path()))
+        for step in timeline.steps:
+            if step.is_control:
+                continue
+            work = work_of(step.node)
+            self.found.append(
+                Event(
+                    *(step.node.op.name, "op", step.start, step.stop, step.thread, name),
+                    *(_places([step.node]), work.flops, work.bytes),
+                    itemsize=_itemsize([step.node]),
+                    device=step.device,
+                    where=step.where,
+                    waited=step.start - step.ready,
+                    critical=id(step) in critical,
+                )
+            )
+        return outputs
 
 
 class _Nodes(RunObserver):

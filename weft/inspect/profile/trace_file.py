@@ -71,6 +71,10 @@ def _details(event: Event) -> dict[str, Any]:
         found["function"] = event.program
     if modules:
         found["modules"] = modules
+    if event.device:
+        found |= {"device": event.device, "waited us": event.waited / 1e3}
+        found |= {"iteration": event.where} if event.where else {}
+        found |= {"critical path": True} if event.critical else {}
     if event.flops or event.bytes:
         found |= {"flops": event.flops, "bytes": event.bytes}
     return found

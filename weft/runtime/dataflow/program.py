@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from weft.core.autocast import as_recorded
@@ -16,6 +17,7 @@ from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.dataflow.plan import ExecutionPlan
 from weft.runtime.dataflow.run import Run
 from weft.runtime.dataflow.schedulers import scheduler_named
+from weft.runtime.dataflow.timeline import RecordedRun, Timeline
 from weft.runtime.executable import Program
 
 __all__ = ["DataflowProgram"]
@@ -45,10 +47,22 @@ class DataflowProgram(Program):
             found = self.run(values)
         return [_output(value) for value in found]
 
-    def run(self, values: list[Any]) -> list[Any]:
+    def recorded(self, inputs: list[Tensor]) -> tuple[list[Tensor], Timeline]:
+        """A call whose steps are noted."""
+        made: list[RecordedRun] = []
+
+        def note(plan: ExecutionPlan, options: Dataflow, env: Env) -> Run:
+            made.append(RecordedRun(plan, options, env))
+            return made[0]
+
+        with no_grad(), as_recorded():
+            found = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], note)
+        return [_output(value) for value in found], made[0].timeline
+
+    def run(self, values: list[Any], begin: Callable[..., Run] = Run) -> list[Any]:
         """The outputs for these arrays; the list is emptied."""
         env = Env(sizes_of(self._graph, values))
-        run = Run(self.plan, self.options, env)
+        run = begin(self.plan, self.options, env)
         try:
             self.schedule(run, values)
         finally:
