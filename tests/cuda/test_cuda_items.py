@@ -184,6 +184,22 @@ def test_an_index_out_of_range_changes_nothing() -> None:
     assert not np.array_equal(layer.weight.detach().cpu().numpy(), before)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_embeddings_have_the_bits_of_the_cpu(dtype: str) -> None:
+    rows = weft.asarray(np.random.default_rng(1).integers(0, 6, (5, 9)))
+    weight = weft.asarray(np.random.default_rng(2).standard_normal((6, 35))).astype(dtype)
+
+    def gradients(weight: weft.Tensor, rows: weft.Tensor) -> Any:
+        def loss(weight: weft.Tensor) -> weft.Tensor:
+            return (F.embedding(rows, weight, padding_idx=2).astype(weft.float32) ** 3).sum()
+
+        return weft.grad(loss)(weight)
+
+    want = weft.compile(gradients, backend="native")(weight, rows)
+    got = weft.compile(gradients, backend="native")(weight.cuda(), rows.cuda())
+    np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
 def test_long_rows_are_left_to_cupy() -> None:
     compiled = weft.compile(lambda x: weft.sort(x) * 2, backend="native")
     x = values(100_000)

@@ -104,3 +104,13 @@ def test_what_another_file_says_of_errors() -> None:
     compiled_cases.test_a_target_out_of_range()
     compiled_cases.test_a_held_parameter_is_not_overwritten()
     compiled_cases.test_results_are_not_overwritten()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_products_of_narrow_floats_are_rounded_once(dtype: str) -> None:
+    x, w = (compiled_cases.values(*s, dtype=dtype, seed=i) for i, s in enumerate([(5, 9), (7, 9)]))
+    compiled = weft.compile(lambda x, w: (x @ w.mT, x @ (w.mT + 0)), backend="native")
+    want = (x.numpy().astype(np.float32) @ w.numpy().astype(np.float32).T).astype(x.numpy().dtype)
+    for got in compiled(*up([x, w])):
+        np.testing.assert_array_equal(got.numpy(), want)
+    assert is_one_kernel(compiled)

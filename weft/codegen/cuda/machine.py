@@ -31,6 +31,11 @@ class GpuMachine:
     convolves: bool = False
     emulated: bool = False
 
+    @property
+    def has_vectors(self) -> bool:
+        """Whether vectors are more than a few scalars."""
+        return True
+
     def lanes(self, itemsize: int) -> int:
         """How many elements of a size code that is written for CPUs handles at once."""
         return max(1, 16 // itemsize)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from weft.codegen.cuda.builder import KernelBuilder
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import matrices
+from weft.codegen.cuda.nodes import rounded
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Index, Ptr, Size, minimum, unravel
 from weft.codegen.text import Module
@@ -129,7 +130,7 @@ class _Product:
             stack = stack * size + i
         for i, total in enumerate(sums):
             place = (stack * self.rows + row + i) * self.columns + column
-            store(f, self.dtype, self.at[2] + place, total.load(), 1)
+            store(f, self.dtype, self.at[2] + place, rounded(f, total.load(), self.dtype), 1)
 
     @staticmethod
     def _offset(view: View, index: Sequence[Size]) -> Size:

@@ -52,7 +52,9 @@ def _lies(view: View) -> tuple[bool, int]:
 
 
 def gemms(left: View, right: View, shape: Shape) -> Iterator[Gemm]:
-    """The calls for a product of stacks of matrices; one where their distances are regular."""
+    """The calls for a product of stacks of matrices; one where their distances are regular. Where
+    one matrix is for all of a stack, the rows of the stack are those of one larger matrix."""
+    left, right, shape = _one_matrix(left, right, shape)
     rows, columns, terms = shape[-2], shape[-1], left.shape[-1]
     stack = shape[:-2]
     strides = [_broadcast(view, stack) for view in (left, right)]
@@ -85,6 +87,30 @@ def gemms(left: View, right: View, shape: Shape) -> Iterator[Gemm]:
             number, index = divmod(number, stack[axis])
             places = [p + index * s[axis] for p, s in zip(places, strides, strict=True)]
         yield Gemm(count=count, offsets=tuple(places), steps=steps, **common)  # type: ignore[arg-type]
+
+
+def _one_matrix(left: View, right: View, shape: Shape) -> tuple[View, View, Shape]:
+    """Join axes of the stack with the rows, while the rows of the left operand go on there and the
+    right one is the same."""
+    while len(shape) > 2:
+        count, rows = shape[-3], shape[-2]
+        if len(left.shape) < 3 or left.shape[-3] != count:
+            break
+        if len(right.shape) > 2 and right.shape[-3] != 1 and right.strides[-3] != 0:
+            break
+        down, along = left.strides[-2:]
+        if count > 1 and rows > 1 and left.strides[-3] != rows * down:
+            break
+        down = left.strides[-3] if rows == 1 else down
+        if along != 1 and left.shape[-1] > 1 and down != 1:
+            break
+        joined = (*left.shape[:-3], count * rows, left.shape[-1])
+        left = View(joined, (*left.strides[:-3], down, along), left.offset)
+        if len(right.shape) > 2:
+            cut = (*right.shape[:-3], *right.shape[-2:])
+            right = View(cut, (*right.strides[:-3], *right.strides[-2:]), right.offset)
+        shape = (*shape[:-3], count * rows, shape[-1])
+    return left, right, shape
 
 
 def _broadcast(view: View, stack: Shape) -> list[int]:
