@@ -111,6 +111,7 @@ if _typing.TYPE_CHECKING:
     from weft import amp as amp
     from weft import cuda as cuda
     from weft import data as data
+    from weft import distributed as distributed
     from weft import distributions as distributions
     from weft import nn as nn
     from weft import onnx as onnx
@@ -153,6 +154,7 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "cuda": "weft.cuda",
             "data": "weft.data",
             "detect_nan": "weft.inspect.watch.nan",
+            "distributed": "weft.distributed",
             "distributions": "weft.distributions",
             "explain": "weft.inspect.explain.explain",
             "export": "weft.interop.programs.export",

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from weft.base import store
 from weft.base.errors import WeftError
+from weft.distributed.launch import launch
 from weft.inspect import digits, doctor, tour
 from weft.inspect.explain.explain import explain
 from weft.inspect.step.debug import debug
@@ -137,6 +138,12 @@ def _parser() -> argparse.ArgumentParser:
         served.add_argument(f"--{name}", action="store_true", default=argparse.SUPPRESS, help=said)
     served.set_defaults(run=_serve)
 
+    started = commands.add_parser("run", help="run a script on several ranks, with MPI")
+    started.add_argument(*("-n", "--ranks"), type=int, required=True, help="how many processes")
+    started.add_argument("script", help="the script to run, and its arguments")
+    started.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    started.set_defaults(run=_run, error=started.error)
+
     kept = commands.add_parser(
         "cache", help="the cache on disk: machine code and converted functions"
     )
@@ -170,6 +177,17 @@ def _debug(options: argparse.Namespace) -> int:
     if not os.path.exists(options.script):
         options.error(f"there is no file {options.script}")
     return debug(options.script, options.arguments, options.stage, options.breaks)
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.ranks < 1:
+        options.error(f"-n is {options.ranks}: at least one rank is needed")
+    if not os.path.exists(options.script):
+        options.error(f"there is no file {options.script}")
+    try:
+        return launch(options.ranks, options.script, options.arguments)
+    except WeftError as error:
+        return _failed("run", error)
 
 
 def _view(options: argparse.Namespace) -> int:

@@ -40,7 +40,8 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
     (use_html, (module_html,)),  # nn.module: what notebooks show of modules
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
-    (use_later_cards, ("weft.optim", "weft.ops.flow")),  # ir.op: cards met in the text of a graph
+    # ir.op: cards met in the text of a graph
+    (use_later_cards, ("weft.optim", "weft.ops.flow", "weft.ops.collective")),
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
     (use_opener, ("cuda", "cupy", open_cuda)),  # ir.dispatch: the device that CuPy's arrays are on
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by

@@ -40,6 +40,10 @@ ALLOWED = {
     ("weft/optim/lr_scheduler/cycles.py", "{'cos': …, 'linear': …}"): "values of anneal_strategy=",
     ("weft/optim/lr_scheduler/plateau.py", "('min', 'max')"): "values of the argument mode=",
     ("weft/nn/init.py", "{'tanh': …, 'relu': …, 'selu': …}"): "the same",
+    ("weft/distributed/collectives.py", "('sum', 'mean', 'max', 'min', 'prod')"): "values of op=",
+    ("weft/distributed/collectives.py", "('max', 'min', 'prod')"): "the same",
+    ("weft/distributed/reducing.py", "{'sum': …, 'prod': …, 'max': …, 'min': …}"): "the same",
+    ("weft/distributed/mpi.py", "{'sum': …, 'prod': …, 'max': …, 'min': …}"): "the same",
     ("weft/ir/text.py", "name not in _STARTS"): "words of the text of graphs",
     ("weft/runtime/keys.py", "op.name in replaced"): "ops for which a user registered a kernel",
 }

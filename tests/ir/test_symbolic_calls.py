@@ -310,6 +310,7 @@ NO_SIZES = {
 }
 TESTED_ELSEWHERE = {
     "choice_weights",  # test_multinomial.py
+    *(op.name for op in OPS.values() if op.collective),  # tests/distributed/test_programs.py
     "to_device",  # test_registration.py
     "log_gamma_slope",  # of two operands, by the rule of all such ops
 }

@@ -19,7 +19,7 @@ from weft.ir.op import Trait
 from weft.ir.types import TensorType
 
 #: Ops that are never recomputed.
-_ONCE = Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE
+_ONCE = Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE | Trait.COLLECTIVE
 
 
 def may_repeat(node: Node) -> bool:

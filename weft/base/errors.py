@@ -21,6 +21,7 @@ __all__ = [
     "CaptureError",
     "DTypeError",
     "DeviceError",
+    "DistributedError",
     "FileError",
     "GradientError",
     "GraphError",
@@ -122,6 +123,10 @@ class MemoryError(WeftError, builtins.MemoryError):
 
 class OverflowError(WeftError, builtins.OverflowError):
     """An integer that does not fit into its dtype."""
+
+
+class DistributedError(WeftError, RuntimeError):
+    """Ranks that do not fit together: another mesh, another program, or one that ended."""
 
 
 class NonFiniteError(WeftError, FloatingPointError):

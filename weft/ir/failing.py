@@ -12,7 +12,7 @@ from weft.ir.op import Trait
 from weft.ir.types import TensorType
 
 #: Traits of ops that have effects, or results with a size that depends on values.
-DOES_MORE = Trait.RANDOM | Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE
+DOES_MORE = Trait.RANDOM | Trait.EFFECT | Trait.STACK | Trait.DATA_SHAPE | Trait.COLLECTIVE
 
 
 def cannot_fail(node: Node) -> bool:

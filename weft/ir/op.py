@@ -46,6 +46,8 @@ class Trait(Flag):
     NEEDS_ELEMENTS = auto()  # fails if an axis that it reduces is empty
     COUNTS = auto()  # its integers are steps of counters, or checked against overflow
     CONDITIONAL = auto()  # the gradient of the last input is there only where the first holds
+    COLLECTIVE = auto()  # all ranks of a group call it together: it stays where it is
+    BUNDLED = auto()  # COLLECTIVE, element by element: calls on many tensors may be one on all
     OTHER_DTYPE = auto()  # elementwise, but the result may have another dtype
 
 
@@ -71,7 +73,7 @@ _ASKED = [
     for trait in (
         *(Trait.ELEMENTWISE, Trait.REDUCTION, Trait.COMMUTATIVE, Trait.VIEW, Trait.ALIAS),
         *(Trait.CREATION, Trait.COMPOSITE, Trait.EFFECT, Trait.BRANCH, Trait.LOOP),
-        *(Trait.RANDOM, Trait.DATA_SHAPE),
+        *(Trait.RANDOM, Trait.DATA_SHAPE, Trait.COLLECTIVE),
     )
     if trait.name
 ]
@@ -180,6 +182,7 @@ class Op:
     branch: bool = field(init=False)
     loop: bool = field(init=False)
     data_shape: bool = field(init=False)
+    collective: bool = field(init=False)
     cheap: bool = field(init=False)  # elementwise, and costs no more than reading its operands
     plans: dict[Any, Any] = field(init=False, repr=False)  # see weft.autodiff.save_plan
     attrs: tuple[str, ...] = field(init=False)

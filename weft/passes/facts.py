@@ -51,8 +51,8 @@ def commutes_exactly(op: Op, dtype: DType) -> bool:
 
 
 def is_bound(op: Op) -> bool:
-    """Whether an op is random, has an effect or has nested graphs: rules leave it alone."""
-    return op.nested or op.effect or op.random
+    """Whether an op is random, collective, has an effect or nested graphs: rules leave it alone."""
+    return op.nested or op.effect or op.random or op.collective
 
 
 # --- values --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from weft.base.gc_pause import gc_paused
 from weft.ir.graph import Graph, Stage
 from weft.passes.algebra import Algebra
 from weft.passes.branches import ConstantBranches, SelectBranches, TrimBranches
+from weft.passes.bundles import Bundles
 from weft.passes.canonical import Canonical
 from weft.passes.casts import Casts
 from weft.passes.common import CommonSubexpressions
@@ -50,6 +51,7 @@ DEFAULT: tuple[Pass, ...] = (
     TrimLoops(),
     Hoist(),
     Unroll(),
+    Bundles(),  # last, when it is known what is still there
 )
 
 #: The most rounds over the list. Two are usual: one changes the graph, one finds nothing to do.

@@ -39,10 +39,12 @@ RECORDING = (
 )
 #: Modules whose functions take a function and run it on tensors of their own.
 TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")
+#: What these functions do depends on the rank and the mesh, too, which are guarded at a call.
+DISTRIBUTED = "distributed"
 #: Modules whose functions depend only on their arguments and on the modes, which are guarded.
 PURE_WEFT = (
     *("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd", "torch"),
-    "distributions",
+    *("distributions", DISTRIBUTED),
 )
 
 sysconfig = Lazy("sysconfig")

@@ -21,9 +21,10 @@ import numpy as np
 
 from weft.autodiff.node import keep_hooks
 from weft.base.asked_sizes import numbers_of
+from weft.base.world import here
 from weft.capture.watch import attributes, operators, stores
 from weft.capture.watch.effects import is_namedtuple
-from weft.capture.watch.follow import PURE_WEFT, RECORDING, why_impure
+from weft.capture.watch.follow import DISTRIBUTED, PURE_WEFT, RECORDING, why_impure
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.read_back import before_method
@@ -260,6 +261,9 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     args = tuple(_callbacks(hooks, value) for value in args)
     kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
     parts = str(function.__module__).split(".")
+    if len(parts) > 1 and parts[1] == DISTRIBUTED:
+        place = hooks.watch.pin(here, "").attr("place", "the rank and the mesh")
+        hooks.watch.note(here.place, place)
     is_pure = len(parts) < 2 or parts[1] in PURE_WEFT or function.__module__ in RECORDING
     if not is_pure and not is_namedtuple(function):
         hooks.watch.refuse(f"{function.__module__}.{function.__qualname__} is not watched")

@@ -1,0 +1,180 @@
+"""Who takes part in a run: the ranks of a world, and how arrays pass between them.
+
+A world of one rank is there from the beginning. `weft.distributed` brings others: processes that
+MPI started, or threads of one process. Cards of collectives (`weft/ops/collective.py`) ask
+`current_world()` for a group of ranks when they are evaluated, and know no engine.
+
+A mesh is written as pairs of names and sizes, (("data", 2), ("model", 4)): rank 0 comes first, and
+the last axis changes fastest. A group is all ranks that differ only in their places along some of
+these axes.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from weft.base.errors import DistributedError
+
+__all__ = [
+    "Array",
+    "Axes",
+    "Group",
+    "World",
+    "check_mesh",
+    "current_world",
+    "group_size",
+    "ranks_of",
+    "use_world",
+]
+
+Array = np.ndarray[Any, Any]
+Axes = tuple[tuple[str, int], ...]
+
+
+class Group(Protocol):
+    """Some ranks of a world, in the order of the mesh. All of them make the same calls."""
+
+    rank: int  # of this process among them
+    size: int
+
+    def all_reduce(self, x: Array, op: str) -> Array:
+        """The elementwise sum ("sum", "prod", "max", "min") of all arrays, the same everywhere."""
+
+    def all_gather(self, x: Array) -> Array:
+        """All arrays, stacked along a new first axis."""
+
+    def reduce_scatter(self, x: Array, op: str) -> Array:
+        """The reduction of x[rank] of all arrays."""
+
+    def all_to_all(self, x: Array) -> Array:
+        """From each rank i its x[rank], stacked: a transpose over ranks."""
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        """The array of one rank."""
+
+    def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        """Sends arrays from a to b for each pair (a, b); zeros for a rank that nobody sends to."""
+
+
+class World(Protocol):
+    """
+    copies  compiled functions of this rank, by those that several threads share; None where each
+            rank is a process
+    """
+
+    rank: int
+    size: int
+    copies: dict[Any, Any] | None
+
+    def group(self, mesh: Axes, over: tuple[str, ...]) -> Group: ...
+
+    def barrier(self) -> None:
+        """Returns when all ranks have called it."""
+
+
+def ranks_of(rank: int, mesh: Axes, over: tuple[str, ...]) -> list[int]:
+    """The ranks of the group of `rank` over some axes of a mesh."""
+    numbers = np.arange(math.prod(size for _, size in mesh)).reshape([size for _, size in mesh])
+    (place,) = np.argwhere(numbers == rank)
+    pick = tuple(
+        slice(None) if name in over else int(at) for (name, _), at in zip(mesh, place, strict=True)
+    )
+    ranks: list[int] = numbers[pick].reshape(-1).tolist()
+    return ranks
+
+
+def check_mesh(mesh: Axes, ranks: int) -> None:
+    """A program for other ranks than there are would compute something else."""
+    size = math.prod(n for _, n in mesh)
+    if size != ranks:
+        shown = ", ".join(f"{name}={n}" for name, n in mesh)
+        are = "is 1" if ranks == 1 else f"are {ranks}"
+        raise DistributedError(
+            f"the mesh {shown} has {size} ranks, but there {are}",
+            hint=f"run it on {size} ranks: weft run -n {size} ...; or choose other sizes",
+        )
+
+
+def group_size(mesh: Axes, over: tuple[str, ...]) -> int:
+    return math.prod(size for name, size in mesh if name in over)
+
+
+class Alone:
+    """A group of one rank, and the world of one rank."""
+
+    rank = 0
+    size = 1
+    copies: dict[Any, Any] | None = None
+
+    def group(self, mesh: Axes, over: tuple[str, ...]) -> Group:
+        check_mesh(mesh, 1)
+        return self
+
+    def barrier(self) -> None:
+        pass
+
+    def all_reduce(self, x: Array, op: str) -> Array:
+        return x.copy()
+
+    def all_gather(self, x: Array) -> Array:
+        return x[np.newaxis].copy()
+
+    def reduce_scatter(self, x: Array, op: str) -> Array:
+        part: Array = x[0]
+        return part.copy()
+
+    def all_to_all(self, x: Array) -> Array:
+        return x.copy()
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        return x.copy()
+
+    def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        return x.copy() if (0, 0) in pairs else np.zeros_like(x)
+
+
+class _Here(threading.local):
+    """
+    world   the world that this thread takes part in; that of the process is set on the class
+    meshes  those of `with mesh:`, the innermost last
+    place   both as text: recordings of functions that ask for them are made for one place
+    """
+
+    world: World = Alone()
+    meshes: tuple[Axes, ...] = ()
+    place = ""
+
+
+here = _Here()
+
+
+def current_world() -> World:
+    return here.world
+
+
+def use_world(world: World | None, *, this_thread: bool = False) -> None:
+    """Take part in a world from now on; None: in a world of one rank."""
+    joined = world or Alone()
+    if this_thread:
+        here.world, here.place = joined, _place(joined, here.meshes)
+    else:
+        _Here.world, _Here.place = joined, _place(joined, ())
+
+
+def enter_mesh(axes: Axes) -> None:
+    here.meshes = (*here.meshes, axes)
+    here.place = _place(here.world, here.meshes)
+
+
+def leave_mesh() -> None:
+    here.meshes = here.meshes[:-1]
+    here.place = _place(here.world, here.meshes)
+
+
+def _place(world: World, meshes: tuple[Axes, ...]) -> str:
+    return f"rank {world.rank} of {world.size}, {meshes[-1] if meshes else 'no mesh'}"

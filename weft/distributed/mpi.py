@@ -1,0 +1,152 @@
+"""Ranks that are processes, started by MPI; the bytes are carried by mpi4py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import DistributedError
+from weft.base.lazy import Lazy
+from weft.base.world import Array, Axes, Group, check_mesh, ranks_of
+from weft.distributed.reducing import is_narrow, reduced
+from weft.distributed.watchdog import Watchdog
+
+__all__ = ["MpiWorld"]
+
+MPI: Any = Lazy("mpi4py.MPI")
+
+#: The first calls of a group are compared among its ranks, before their data: ranks that run
+#: different programs notice it here, and do not hang.
+COMPARED = 64
+
+
+class _Group:
+    def __init__(self, comm: Any, watchdog: Watchdog) -> None:
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        self._comm = comm
+        self._watchdog = watchdog
+        self._calls = 0
+        self._reductions = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
+
+    def _begin(self, what: str, x: Array) -> Array:
+        """The array as MPI takes it. From here to `end` this rank waits for others."""
+        self._watchdog.begin(what, x)
+        if self._calls < COMPARED:
+            self._calls += 1
+            mine = f"{what} of {x.dtype.name}{list(x.shape)}"
+            theirs = self._comm.allgather(mine)
+            for rank, other in enumerate(theirs):
+                if other != mine:
+                    raise DistributedError(
+                        f"ranks of one group call different collectives: {mine} on rank "
+                        f"{self.rank}, {other} on rank {rank}",
+                        hint="all ranks must run the same program on tensors of the same types",
+                    )
+        return np.ascontiguousarray(x).reshape(x.shape)
+
+    def all_reduce(self, x: Array, op: str) -> Array:
+        given = self._begin(f"all_reduce {op}", x)
+        if is_narrow(x.dtype):
+            out = self._in_parts(given, op)
+        else:
+            out = np.empty_like(given)
+            self._comm.Allreduce(given, out, self._reductions[op])
+        self._watchdog.end()
+        return out
+
+    def _in_parts(self, x: Array, op: str) -> Array:
+        """A reduction whose sums are our own: each rank computes one part, all gather the parts."""
+        part = -(-x.size // self.size)
+        parts = np.zeros((self.size, part), x.dtype)
+        parts.reshape(-1)[: x.size] = x.reshape(-1)
+        mine = reduced(list(self._exchanged(parts)), op)
+        return self._gathered(mine).reshape(-1)[: x.size].reshape(x.shape)
+
+    def all_gather(self, x: Array) -> Array:
+        out = self._gathered(self._begin("all_gather", x))
+        self._watchdog.end()
+        return out
+
+    def _gathered(self, x: Array) -> Array:
+        out = np.empty((self.size, *x.shape), x.dtype)
+        self._comm.Allgather(_bytes(x), _bytes(out))
+        return out
+
+    def reduce_scatter(self, x: Array, op: str) -> Array:
+        given = self._begin(f"reduce_scatter {op}", x)
+        if is_narrow(x.dtype):
+            out = reduced(list(self._exchanged(given)), op)
+        else:
+            out = np.empty_like(given[0])
+            self._comm.Reduce_scatter_block(given, out, self._reductions[op])
+        self._watchdog.end()
+        return out
+
+    def all_to_all(self, x: Array) -> Array:
+        out = self._exchanged(self._begin("all_to_all", x))
+        self._watchdog.end()
+        return out
+
+    def _exchanged(self, x: Array) -> Array:
+        out = np.empty_like(x)
+        self._comm.Alltoall(_bytes(x), _bytes(out))
+        return out
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        out = self._begin(f"broadcast from {root}", x).copy()
+        self._comm.Bcast(_bytes(out), root)
+        self._watchdog.end()
+        return out
+
+    def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        given = self._begin(f"send {tuple(pairs)}", x)
+        sources = [a for a, b in pairs if b == self.rank]
+        targets = [b for a, b in pairs if a == self.rank]
+        out = np.empty_like(given) if sources else np.zeros_like(given)
+        nobody = MPI.PROC_NULL
+        self._comm.Sendrecv(
+            _bytes(given),
+            targets[0] if targets else nobody,
+            recvbuf=_bytes(out),
+            source=sources[0] if sources else nobody,
+        )
+        self._watchdog.end()
+        return out
+
+
+def _bytes(x: Array) -> Array:
+    """An array as bytes: MPI knows no bfloat16 or float8."""
+    return x.reshape(-1).view(np.uint8)
+
+
+class MpiWorld:
+    copies: dict[Any, Any] | None = None
+
+    def __init__(self, timeout: float) -> None:
+        self._comm = MPI.COMM_WORLD
+        self.rank: int = self._comm.Get_rank()
+        self.size: int = self._comm.Get_size()
+        self.watchdog = Watchdog(self.rank, timeout, self.abort)
+        self._groups: dict[Any, Group] = {}
+
+    def group(self, mesh: Axes, over: tuple[str, ...]) -> Group:
+        key = mesh, over
+        found = self._groups.get(key)
+        if found is None:
+            check_mesh(mesh, self.size)
+            ranks = ranks_of(self.rank, mesh, over)
+            comm = self._comm.Split(ranks[0], ranks.index(self.rank))
+            found = self._groups[key] = _Group(comm, self.watchdog)
+        return found
+
+    def barrier(self) -> None:
+        self.watchdog.begin("barrier")
+        self._comm.Barrier()
+        self.watchdog.end()
+
+    def abort(self) -> None:
+        """End all ranks."""
+        self._comm.Abort(1)

@@ -1,0 +1,190 @@
+"""Ranks that are threads of one process: for trying and testing without MPI."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import DistributedError
+from weft.base.world import Array, Axes, Group, check_mesh, ranks_of, use_world
+from weft.distributed.reducing import reduced
+
+__all__ = ["run_virtual"]
+
+
+class _Meeting:
+    """Where the threads of one group lay down their arrays."""
+
+    def __init__(self, size: int) -> None:
+        self.slots: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size)
+
+
+class _Hub:
+    """What the threads of one world share."""
+
+    def __init__(self, size: int, timeout: float) -> None:
+        self.size = size
+        self.timeout = timeout
+        self.error: tuple[int, BaseException] | None = None
+        self._meetings: dict[tuple[int, ...], _Meeting] = {}
+        self._lock = threading.Lock()
+
+    def meeting(self, ranks: tuple[int, ...]) -> _Meeting:
+        with self._lock:
+            found = self._meetings.get(ranks)
+            if found is None:
+                found = self._meetings[ranks] = _Meeting(len(ranks))
+                if self.error is not None:
+                    found.barrier.abort()
+            return found
+
+    def fail(self, rank: int, error: BaseException) -> None:
+        """Wake all ranks that wait: one of them will not come."""
+        with self._lock:
+            if self.error is None:
+                self.error = rank, error
+            for meeting in self._meetings.values():
+                meeting.barrier.abort()
+
+
+class _Stopped(DistributedError):
+    """This rank stopped because another one failed."""
+
+
+class _Group:
+    def __init__(self, hub: _Hub, ranks: list[int], rank: int) -> None:
+        self.size = len(ranks)
+        self.rank = ranks.index(rank)
+        self._world_rank = rank
+        self._hub = hub
+        self._meeting = hub.meeting(tuple(ranks))
+
+    def wait(self) -> None:
+        try:
+            self._meeting.barrier.wait(self._hub.timeout)
+        except threading.BrokenBarrierError:
+            failed = self._hub.error
+            if failed is not None:
+                raise _Stopped(f"rank {failed[0]} failed: {failed[1]}") from None
+            raise DistributedError(
+                f"rank {self._world_rank} waited {self._hub.timeout:g} s for other ranks",
+                hint="do all ranks of the group call the same collectives in the same order?",
+            ) from None
+
+    def _exchanged(self, what: str, x: Array, given: Array | None = None) -> list[Array]:
+        """The arrays of all ranks. They are those of the ranks themselves: they must be copied
+        before `wait()` lets these go on."""
+        slots = self._meeting.slots
+        slots[self.rank] = what, given if given is not None else x
+        self.wait()
+        for rank, (other, _) in enumerate(slots):
+            if other != what:
+                error = DistributedError(
+                    f"ranks of one group call different collectives: {what} on rank {self.rank}, "
+                    f"{other} on rank {rank}",
+                    hint="all ranks must run the same program on tensors of the same types",
+                )
+                self._hub.fail(self._world_rank, error)
+                raise error
+        return [array for _, array in slots]
+
+    def _met(self, what: str, x: Array, compute: Callable[[list[Array]], Array]) -> Array:
+        found = compute(self._exchanged(f"{what} of {x.dtype.name}{list(x.shape)}", x))
+        self.wait()
+        return found
+
+    def all_reduce(self, x: Array, op: str) -> Array:
+        return self._met(f"all_reduce {op}", x, lambda arrays: reduced(arrays, op))
+
+    def all_gather(self, x: Array) -> Array:
+        return self._met("all_gather", x, np.stack)
+
+    def reduce_scatter(self, x: Array, op: str) -> Array:
+        return self._met(
+            f"reduce_scatter {op}",
+            x,
+            lambda arrays: reduced([array[self.rank] for array in arrays], op),
+        )
+
+    def all_to_all(self, x: Array) -> Array:
+        return self._met(
+            "all_to_all", x, lambda arrays: np.stack([array[self.rank] for array in arrays])
+        )
+
+    def broadcast(self, x: Array, root: int) -> Array:
+        return self._met(f"broadcast from {root}", x, lambda arrays: arrays[root].copy())
+
+    def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
+        sources = [a for a, b in pairs if b == self.rank]
+        return self._met(
+            f"send {tuple(pairs)}",
+            x,
+            lambda arrays: arrays[sources[0]].copy() if sources else np.zeros_like(x),
+        )
+
+
+class VirtualWorld:
+    """One thread's view of the world."""
+
+    def __init__(self, hub: _Hub, rank: int) -> None:
+        self.rank = rank
+        self.size = hub.size
+        self._hub = hub
+        self.copies: dict[Any, Any] | None = {}
+        self._groups: dict[Any, _Group] = {}
+
+    def group(self, mesh: Axes, over: tuple[str, ...]) -> Group:
+        check_mesh(mesh, self.size)
+        return self._group(ranks_of(self.rank, mesh, over), (mesh, over))
+
+    def barrier(self) -> None:
+        self._group(list(range(self.size)), "all").wait()
+
+    def _group(self, ranks: list[int], key: Any) -> _Group:
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = _Group(self._hub, ranks, self.rank)
+        return found
+
+
+def run_virtual(
+    ranks: int, function: Callable[..., Any], *args: Any, timeout: float = 60.0
+) -> list[Any]:
+    """Call a function on several ranks that are threads of this process; returns their results.
+
+    A function that was written for processes runs here unchanged, for trying and testing. Threads
+    share the interpreter, so nothing gets faster. If a rank raises an error, all of them stop, and
+    this error is raised.
+
+    >>> from weft import distributed
+    >>> def total():
+    ...     mine = weft.tensor([1.0, 10.0 * distributed.rank()])
+    ...     return distributed.all_reduce(mine)
+    >>> distributed.run_virtual(3, total)
+    [tensor([ 3., 30.]), tensor([ 3., 30.]), tensor([ 3., 30.])]
+    """
+    hub = _Hub(ranks, timeout)
+    results: list[Any] = [None] * ranks
+
+    def work(rank: int) -> None:
+        use_world(VirtualWorld(hub, rank), this_thread=True)
+        try:
+            results[rank] = function(*args)
+        except _Stopped:
+            pass
+        except BaseException as error:
+            error.add_note(f"(on rank {rank} of {ranks})")
+            hub.fail(rank, error)
+
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if hub.error is not None:
+        raise hub.error[1]
+    return results

@@ -1,0 +1,292 @@
+"""The cards of collectives: what ranks do together. The public functions are in `weft.distributed`.
+
+All ranks of a group run the same program, each on tensors of its own, and call the same collectives
+in the same order. The gradient is that of the sum of what all ranks compute: so the derivative of a
+sum over ranks is a sum over ranks, and gathering and scattering are each other's.
+
+The attributes `mesh` and `over` name the group, see `weft/base/world.py`. No graph says which rank
+it runs on, so all ranks have the same graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base.asked_sizes import is_less
+from weft.base.errors import ShapeError
+from weft.base.world import Axes, Group, current_world, group_size
+from weft.ir.op import Op, Trait
+from weft.ir.types import TensorType
+from weft.ops.batching import Attrs, Inputs, Mapped, all_mapped, shifted
+from weft.ops.rules import apply, check_kind
+
+__all__: list[str] = []
+
+Over = tuple[str, ...]
+Pairs = tuple[tuple[int, int], ...]
+
+
+def _group(mesh: Axes, over: Over) -> Group:
+    return current_world().group(mesh, over)
+
+
+# --- parts along an axis -------------------------------------------------------------------------
+
+
+def part_size(x: TensorType, axis: int, parts: int) -> int:
+    """The size of one of `parts` equal parts of an axis."""
+    size = x.shape[axis]
+    if is_less(0, size % parts):  # where it is not known, the run tells
+        raise ShapeError(
+            f"axis {axis} has size {size}, which {parts} ranks do not divide",
+            hint="pad it, or choose another axis or mesh",
+        )
+    return size // parts
+
+
+def _resized(x: TensorType, axis: int, size: int) -> TensorType:
+    return x.like(shape=(*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
+def _cut(x: Any, axis: int, parts: int) -> Any:
+    """Equal parts along an axis, stacked in front."""
+    return np.stack(np.split(x, parts, axis))
+
+
+def _joined(parts: Any, axis: int) -> Any:
+    """The inverse of `_cut`."""
+    if axis == 0:
+        return parts.reshape(-1, *parts.shape[2:]) if parts.size else np.concatenate(parts)
+    return np.concatenate(parts, axis)
+
+
+# --- reductions ----------------------------------------------------------------------------------
+
+
+def _sum_type(x: TensorType, *, mesh: Axes, over: Over) -> TensorType:
+    check_kind(x, "numeric")
+    return x
+
+
+def _sum(_xp: Any, x: Any, *, mesh: Axes, over: Over) -> Any:
+    return _group(mesh, over).all_reduce(x, "sum")
+
+
+def _sum_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over) -> Any:
+    return apply(ALL_REDUCE, g, mesh=mesh, over=over)
+
+
+def _same(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:
+    """The batching rule of what treats all elements alike."""
+    return apply(op, *all_mapped(size, mapped, inputs), **attrs)
+
+
+def _collective(
+    name: str,
+    rule: Callable[..., TensorType],
+    evaluate: Callable[..., Any],
+    vjp: Callable[..., Any],
+    batch: Any = _same,
+    traits: Trait = Trait.LINEAR,
+    kinds: str = "all",
+) -> Op:
+    return Op(
+        name,
+        rule,
+        evaluate,
+        kinds=kinds,
+        vjp=(vjp,),
+        batch=batch,
+        traits=traits | Trait.COLLECTIVE,
+        may_fail=True,
+    )
+
+
+ALL_REDUCE = _collective(
+    "all_reduce",
+    _sum_type,
+    _sum,
+    _sum_vjp,
+    traits=Trait.LINEAR | Trait.BUNDLED,
+    kinds="numeric",
+)
+
+
+def _extreme_type(x: TensorType, *, mesh: Axes, over: Over, kind: str) -> TensorType:
+    check_kind(x, "real")
+    return x
+
+
+def _extreme(_xp: Any, x: Any, *, mesh: Axes, over: Over, kind: str) -> Any:
+    return _group(mesh, over).all_reduce(x, kind)
+
+
+def _extreme_vjp(xp: Any, g: Any, out: Any, x: Any, *, mesh: Axes, over: Over, kind: str) -> Any:
+    """Ranks that have the extreme value share its gradient."""
+    mine = (x == out).astype(g.dtype)
+    total = apply(ALL_REDUCE, g, mesh=mesh, over=over)
+    return mine * (total / apply(ALL_REDUCE, mine, mesh=mesh, over=over))
+
+
+ALL_REDUCE_EXTREME = _collective(
+    "all_reduce_extreme", _extreme_type, _extreme, _extreme_vjp, traits=Trait.NONE, kinds="real"
+)
+
+
+# --- gathering and scattering --------------------------------------------------------------------
+
+
+def _gather_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorType:
+    return _resized(x, axis, x.shape[axis] * group_size(mesh, over))
+
+
+def _gather(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    return _joined(_group(mesh, over).all_gather(x), axis)
+
+
+def _gather_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    return apply(REDUCE_SCATTER, g, mesh=mesh, over=over, axis=axis)
+
+
+ALL_GATHER = _collective("all_gather", _gather_type, _gather, _gather_vjp, shifted("axis"))
+
+
+def _scatter_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorType:
+    check_kind(x, "numeric")
+    return _resized(x, axis, part_size(x, axis, group_size(mesh, over)))
+
+
+def _scatter(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    group = _group(mesh, over)
+    return group.reduce_scatter(_cut(x, axis, group.size), "sum")
+
+
+def _scatter_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    return apply(ALL_GATHER, g, mesh=mesh, over=over, axis=axis)
+
+
+REDUCE_SCATTER = _collective(
+    "reduce_scatter", _scatter_type, _scatter, _scatter_vjp, shifted("axis"), kinds="numeric"
+)
+
+
+def _exchange_type(
+    x: TensorType, *, mesh: Axes, over: Over, split_axis: int, concat_axis: int
+) -> TensorType:
+    parts = group_size(mesh, over)
+    cut = _resized(x, split_axis, part_size(x, split_axis, parts))
+    return _resized(cut, concat_axis, cut.shape[concat_axis] * parts)
+
+
+def _exchange(
+    _xp: Any, x: Any, *, mesh: Axes, over: Over, split_axis: int, concat_axis: int
+) -> Any:
+    group = _group(mesh, over)
+    return _joined(group.all_to_all(_cut(x, split_axis, group.size)), concat_axis)
+
+
+def _exchange_vjp(
+    _xp: Any,
+    g: Any,
+    _out: Any,
+    _x: Any,
+    *,
+    mesh: Axes,
+    over: Over,
+    split_axis: int,
+    concat_axis: int,
+) -> Any:
+    back = {"split_axis": concat_axis, "concat_axis": split_axis}
+    return apply(ALL_TO_ALL, g, mesh=mesh, over=over, **back)
+
+
+ALL_TO_ALL = _collective(
+    "all_to_all",
+    _exchange_type,
+    _exchange,
+    _exchange_vjp,
+    shifted("split_axis", "concat_axis"),
+)
+
+
+# --- from one rank to others ---------------------------------------------------------------------
+
+
+def _from_type(x: TensorType, *, mesh: Axes, over: Over, root: int) -> TensorType:
+    return x
+
+
+def _from(_xp: Any, x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
+    return _group(mesh, over).broadcast(x, root)
+
+
+def _from_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
+    return apply(REDUCE_TO, g, mesh=mesh, over=over, root=root)
+
+
+BROADCAST_FROM = _collective("broadcast_from", _from_type, _from, _from_vjp)
+
+
+def _to_type(x: TensorType, *, mesh: Axes, over: Over, root: int) -> TensorType:
+    check_kind(x, "numeric")
+    return x
+
+
+def _to(_xp: Any, x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
+    """The sum on one rank, and zeros on the others."""
+    group = _group(mesh, over)
+    total = group.all_reduce(x, "sum")
+    return total if group.rank == root else np.zeros_like(total)
+
+
+def _to_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
+    return apply(BROADCAST_FROM, g, mesh=mesh, over=over, root=root)
+
+
+REDUCE_TO = _collective("reduce_to", _to_type, _to, _to_vjp, kinds="numeric")
+
+
+def _sent_type(x: TensorType, *, mesh: Axes, over: Over, pairs: Pairs) -> TensorType:
+    return x
+
+
+def _sent(_xp: Any, x: Any, *, mesh: Axes, over: Over, pairs: Pairs) -> Any:
+    return _group(mesh, over).permute(x, pairs)
+
+
+def _sent_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, pairs: Pairs) -> Any:
+    back = tuple((b, a) for a, b in pairs)
+    return apply(SEND, g, mesh=mesh, over=over, pairs=back)
+
+
+SEND = _collective("send", _sent_type, _sent, _sent_vjp)
+
+
+# --- what is the same on all ranks ---------------------------------------------------------------
+
+
+def _copy_type(x: TensorType, *, mesh: Axes, over: Over) -> TensorType:
+    return x
+
+
+def _copy(_xp: Any, x: Any, *, mesh: Axes, over: Over) -> Any:
+    return x.copy()
+
+
+def _copy_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over) -> Any:
+    return apply(ADDED, g, mesh=mesh, over=over)
+
+
+def _added_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over) -> Any:
+    return apply(COPIED, g, mesh=mesh, over=over)
+
+
+#: A value that is the same on all ranks, from here on used by each for itself.
+COPIED = _collective("copied", _copy_type, _copy, _copy_vjp)
+#: The sum over ranks as a value that is the same on all of them, and counts once.
+ADDED = _collective(
+    "added", _sum_type, _sum, _added_vjp, traits=Trait.LINEAR | Trait.BUNDLED, kinds="numeric"
+)
