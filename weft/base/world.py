@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -155,6 +155,21 @@ here = _Here()
 
 def current_world() -> World:
     return here.world
+
+
+def own_copy(shared: Any, copy: Callable[[], Any]) -> Any:
+    """What this rank uses in place of what threads share: itself, where ranks are processes.
+
+    Calls of a rank wait for other ranks, which must not wait for a lock that this one holds.
+    """
+    copies = here.world.copies
+    if copies is None:
+        return shared
+    mine = copies.get(shared)
+    if mine is None:
+        mine = copies[shared] = copy()
+        copies[mine] = mine
+    return mine
 
 
 def use_world(world: World | None, *, this_thread: bool = False) -> None:

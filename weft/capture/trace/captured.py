@@ -16,15 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    ParamSpec,
-    TypeAlias,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.vmap import is_mapped
@@ -36,7 +28,7 @@ from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_leaves
 from weft.base.source import capturing, warn_user
 from weft.base.tracebacks import shorten
-from weft.base.world import here
+from weft.base.world import own_copy
 from weft.capture.hooks import run_watched
 from weft.capture.outside_numbers import ChangingNumbers
 from weft.capture.trace.asked_again import Run, with_asked_sizes
@@ -187,9 +179,9 @@ class Captured(Inspectable, Generic[P, R]):
             raise  # without another frame in the traceback
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        copies = here.world.copies
-        if copies is not None and copies.get(self) is not self:
-            return self._of_rank(copies)(*args, **kwargs)
+        mine = own_copy(self, self.alike)
+        if mine is not self:
+            return mine(*args, **kwargs)
         if recorder() is not None:  # inside of another recording or a transform
             found = self._inside(args, kwargs) if self.policy.records else MISSING
             return self.function(*args, **kwargs) if found is MISSING else found
@@ -207,15 +199,6 @@ class Captured(Inspectable, Generic[P, R]):
             return self.function(*args, **kwargs)
         finally:
             self._sight.seconds += time.perf_counter() - start
-
-    def _of_rank(self, copies: dict[Any, Any]) -> Any:
-        """A capture for one rank alone: its calls wait for other ranks, which must not wait for a
-        lock that this one holds."""
-        mine = copies.get(self)
-        if mine is None:
-            mine = copies[self] = self.alike()
-            copies[mine] = mine
-        return mine
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a recording, perhaps a new one; a Miss if none can be made."""

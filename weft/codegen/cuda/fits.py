@@ -14,7 +14,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ir.op import Trait
 from weft.ir.types import StackType, TensorType
-from weft.ops.cards import MATMUL
+from weft.ops.cards import FIRST_TOKEN, MATMUL
 from weft.schedule.nodes import is_view, literal_of
 from weft.schedule.target import Target
 
@@ -123,7 +123,7 @@ def _is_for_block(node: Node, target: Target) -> bool:
     if traits & (Trait.EFFECT | Trait.DATA_SHAPE):
         return False
     if traits & Trait.STACK:
-        return node.op.name in STACK_OPS and node.op.name != "token"
+        return node.op.name in STACK_OPS and node.op is not FIRST_TOKEN
     if is_view(node) or literal_of(node.outputs[0]) is not None:
         return True
     if node.op is CONSTANT:

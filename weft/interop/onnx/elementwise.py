@@ -14,7 +14,6 @@ from weft.interop.onnx.library import COMPUTED_IN
 from weft.interop.onnx.table import ROWS, Row, kind_of, row, unsupported
 from weft.interop.onnx.writer import Writer
 from weft.ir.graph import Node
-from weft.ir.op import OPS
 
 #: Ops that are one operator, with the same meaning.
 _ALIKE = {
@@ -423,15 +422,28 @@ def _dim_size(w: Writer, node: Node, size: int, dtype: DType, device: Any) -> st
     return found if dtype is dtypes.int64 else w.cast(found, dtype)
 
 
-@row("arange", "eye")
-def _written(w: Writer, node: Node, **attrs: Any) -> str:
-    kind = node.outputs[0].tensor_type
-    if not has_dims((*kind.shape, *[v for v in attrs.values() if isinstance(v, int)])):
-        if kind.size <= _WRITTEN or node.op.name == "eye":
-            evaluate: Any = OPS[node.op.name].eval
-            return w.const(evaluate(np, **attrs).astype(kind.dtype.numpy))
-    elif node.op.name == "eye":
+def _is_known(node: Node, attrs: dict[str, Any]) -> bool:
+    shape = node.outputs[0].tensor_type.shape
+    return not has_dims((*shape, *[v for v in attrs.values() if isinstance(v, int)]))
+
+
+def _written(w: Writer, node: Node, attrs: dict[str, Any]) -> str:
+    """What the op makes, as a constant."""
+    evaluate: Any = node.op.eval
+    return w.const(evaluate(np, **attrs).astype(node.outputs[0].tensor_type.dtype.numpy))
+
+
+@row("eye")
+def _eye(w: Writer, node: Node, **attrs: Any) -> str:
+    if not _is_known(node, attrs):
         raise unsupported(node, "of a symbolic size has no operator in ONNX", "compare two arange")
+    return _written(w, node, attrs)
+
+
+@row("arange")
+def _arange(w: Writer, node: Node, **attrs: Any) -> str:
+    if _is_known(node, attrs) and node.outputs[0].tensor_type.size <= _WRITTEN:
+        return _written(w, node, attrs)
     return _counted(w, node, attrs["start"], attrs["step"], attrs["length"])
 
 
