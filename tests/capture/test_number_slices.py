@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 import weft
+import weft.nn.functional as F
+from weft.base.asked_sizes import AskedSizes, asking
+from weft.base.dim_algebra import dim_max
 
 
 class World:
@@ -226,3 +229,47 @@ def test_symbolic_sizes_and_changing_bounds() -> None:
         for a, b in zip(captured(x, i), window(x, i), strict=True):
             np.testing.assert_allclose(a.numpy(), b.numpy())
     assert len(captured.recordings) == 2, captured.recordings
+
+
+def _last_but_one(y: Any) -> Any:
+    return y[..., y.shape[-1] - 2 : y.shape[-1] - 1] * y.sum()
+
+
+def _replaced(y: Any) -> Any:
+    y = y + 0
+    y[:, y.shape[1] - 2 :] = y[:, : y.shape[1] - (y.shape[1] - 2)] + 3
+    return y
+
+
+#: Slices whose bounds are computed of sizes of an axis that is computed of others.
+COMPUTED = {
+    "of the axis": _last_but_one,
+    "without the first": lambda x: _last_but_one((x * 2)[:, 1:]),
+    "every second": lambda x: _last_but_one((x * 2)[:, ::2]),
+    "written": lambda x: _replaced(x[:, ::2]),
+    "reflected": lambda x: F.pad(F.max_pool1d(x, 2, padding=1), (1, 1), mode="reflect"),
+    "around": lambda x: F.pad(F.max_pool1d(x, 2, padding=1), (1, 1), mode="circular"),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_bounds_of_computed_sizes(name: str) -> None:
+    function = COMPUTED[name]
+    total = weft.compile(lambda x: weft.grad(lambda x: (function(x) ** 2).sum())(x))
+    for length in (8, 12, 7, 9, 14, 6):
+        x = weft.asarray(np.random.default_rng(length).standard_normal((2, length)))
+        want = weft.grad(lambda x: (function(x) ** 2).sum())(x)
+        np.testing.assert_allclose(total(x).numpy(), want.numpy(), rtol=1e-12)
+    assert len(total.recordings) <= 3  # the gradient of a padding may ask whether it is even
+
+
+def test_questions_about_quotients_are_bounds_of_names() -> None:
+    T = weft.dim("T")
+    asked = AskedSizes({"T": 12})
+    with asking(asked):
+        assert (T + 1) // 2 - (T + 1) // 2 // 3 > 2  # it falls nowhere: 4 for 12, 3 from 8 on
+        assert not T // 3 > 4
+        assert dim_max(T - 3, 0) >= 4
+        assert (T % 5) < 3  # says nothing of the smallest
+    numbers = [n for n in range(100) if all(fact.holds({"T": n}) for fact in asked.facts[:3])]
+    assert asked.bounds() == {"T": (min(numbers), max(numbers))}

@@ -13,6 +13,7 @@ import pytest
 import weft
 from tests.support.sized import CASES, SIZES, inputs_of, specs_of
 from tests.support.sized_kernels import ATTENTION, KERNEL_CASES
+from tests.support.sized_windows import WINDOW_CASES
 from weft.codegen.contract import NotNative
 from weft.compile import run_passes
 from weft.core.bind import bind
@@ -23,8 +24,9 @@ from weft.runtime import sized
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.native import NativeProgram, native
 from weft.runtime.sized import SizedProgram
+from weft.runtime.specialized import SpecializedProgram
 
-_CASES = {**CASES, **KERNEL_CASES}
+_CASES = {**CASES, **KERNEL_CASES, **WINDOW_CASES}
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["plain", "checked"])
@@ -211,15 +213,15 @@ def test_programs_and_their_calls_are_freed() -> None:
 
 
 def test_bugs_are_no_reason_for_a_program_per_set_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only errors that say that sizes must be known are."""
+    """Only the error that says that sizes must be known is one."""
     graph = weft.make_graph(lambda x: x * 2, weft.spec(("B",)))
-    errors: list[tuple[Exception, bool]] = [
-        (NotNative("a reason"), True),
-        (weft.errors.UnknownSizeError("a reason"), True),
-        (weft.errors.ShapeError("a bug"), False),
-        (TypeError("a bug"), False),
+    errors: list[tuple[Exception, type]] = [
+        (weft.errors.UnknownSizeError("a reason"), SpecializedProgram),
+        (NotNative("a reason"), InterpretedProgram),
+        (weft.errors.ShapeError("a bug"), Exception),
+        (TypeError("a bug"), Exception),
     ]
-    for error, falls_back in errors:
+    for error, becomes in errors:
 
         def generate(*_args: Any, error: Exception = error) -> Any:
             raise error
@@ -227,11 +229,13 @@ def test_bugs_are_no_reason_for_a_program_per_set_of_sizes(monkeypatch: pytest.M
         with monkeypatch.context() as patched:
             patched.setattr(NativeProgram, "generate", generate)
             patched.setattr("weft.codegen.cache._from_disk", lambda *_args: None)
-            if falls_back:
-                assert "a reason" in native(graph).why  # type: ignore[attr-defined]
-            else:
+            if becomes is Exception:
                 with pytest.raises(type(error), match="a bug"):
                     native(graph)
+                continue
+            program: Any = native(graph)
+            assert type(program) is becomes
+            assert "a reason" in (program.why if becomes is SpecializedProgram else program.reason)
 
 
 def test_the_oldest_sizes_go(monkeypatch: pytest.MonkeyPatch) -> None:

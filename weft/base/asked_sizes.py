@@ -243,11 +243,30 @@ class AskedSizes:
         """The smallest and the largest size for which the answers hold, by name."""
         found: dict[str, tuple[int, int | None]] = {}
         for core, known in self._known.items():
-            name = _lone_name(core)
-            if name and known.low < known.high:
-                low = 0 if known.low == -math.inf else int(known.low)
-                found[name] = max(low, 0), None if known.high == math.inf else int(known.high)
-        return found
+            names = core.names if isinstance(core, Dim) else ()
+            if len(names) != 1 or known.low >= known.high or not _grows(core, names[0]):
+                continue
+            (name,) = names
+            if (hint := self.hints.get(name)) is None:
+                continue
+            low, high = found.get(name, (0, None))
+            if known.low > -math.inf:
+                low = max(low, _first(_reaches(core, name, known.low), 0, hint))
+            if known.high < math.inf:
+                beyond = _reaches(core, name, known.high + 1)
+                if beyond(MOST):
+                    least = _first(beyond, hint, MOST) - 1
+                    high = least if high is None else min(high, least)
+            found[name] = low, high
+        return {name: ends for name, ends in found.items() if ends[0] != ends[1]}
+
+
+#: Sizes are below this, where a bound is looked for.
+MOST = 1 << 40
+
+
+def _reaches(size: int, name: str, least: float) -> Callable[[int], bool]:
+    return lambda number: replaced(size, {name: number}) >= least
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -298,13 +317,43 @@ def _narrowed(known: _Known, at: float, sign: str) -> bool:
     return True
 
 
-def _lone_name(size: int) -> str:
-    """The name that a size is; empty where it is something else."""
-    if not isinstance(size, Dim) or len(size._terms) != 1:
-        return ""
-    monomial, factor = size._terms[0]
-    alone = factor == 1 and len(monomial) == 1 and monomial[0].kind == "name"
-    return monomial[0].text if alone else ""
+def _grows(size: int, name: str) -> bool:
+    """Whether an expression of one name never falls where the name grows, as is easily seen."""
+    least = 0  # by how much it grows with the name, at least
+    for monomial, factor in size._terms if isinstance(size, Dim) else ():
+        if not monomial:
+            continue
+        if len(monomial) != 1:
+            return False
+        (atom,) = monomial
+        if atom.kind == "name":
+            least += factor
+            continue
+        over, by = atom.args
+        if factor > 0 and atom.kind in ("//", "max") and not isinstance(by, Dim):
+            if not _grows(over, name):
+                return False
+        elif atom.kind == "//" and _slope(over) <= by:
+            least += factor  # it grows by 1 at most
+        else:
+            return False
+    return least >= 0
+
+
+def _slope(size: int) -> float:
+    """The factor of the only name in a sum; infinite where the expression is not of that form."""
+    terms = [(m, k) for m, k in size._terms if m] if isinstance(size, Dim) else []
+    if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0].kind != "name":
+        return math.inf
+    return terms[0][1] if terms[0][1] > 0 else math.inf
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first number from `low` to `high` for which something holds that stays so."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
 
 
 def _atoms(size: Dim) -> Iterator[Atom]:

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.dim_algebra import Dim
-from weft.base.errors import InternalError
+from weft.base.errors import InternalError, UnknownSizeError
 from weft.codegen.checks.instructions import size_of
-from weft.codegen.contract import SIZES, NotNative, Status
+from weft.codegen.contract import SIZES, Status
 from weft.codegen.index import Index, Ptr, Size, step
 from weft.codegen.sizes import RunSizes
 
@@ -124,7 +124,9 @@ class Function:
         if size.__class__ is not Dim:
             return size
         if not self._finds_sizes():
-            raise NotNative(f"the code of {self.name} needs the size {size}, and does not get it")
+            raise UnknownSizeError(
+                f"the code of {self.name} needs the size {size}, and does not get it"
+            )
         place = self.module.sizes.slot(size)
         if self._head.startswith(_TELL_SIZES) and self.module.sizes.is_late(size):
             self._hands_on = True  # it changes while the graph runs

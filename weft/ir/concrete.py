@@ -70,7 +70,7 @@ def without_empty(graph: Graph) -> Graph:
     for name, (low, high) in names.items():
         low = max(1, low)
         sizes[name] = dim(name, min=low, max=None if high is None else max(low, high))
-    return concrete(graph, sizes)
+    return _replaced(graph, sizes, infer=False)
 
 
 def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -80,6 +80,12 @@ def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     >>> print(weft.ir.concrete.concrete(graph, {"B": 3}).inputs[0].type)
     f32[3,4]
     """
+    return _replaced(graph, sizes, infer=True)
+
+
+def _replaced(graph: Graph, sizes: Mapping[str, int], *, infer: bool) -> Graph:
+    """The graph with these sizes in its types. Where they are names again, the types stay as they
+    were recorded: with answers to questions, of which later calls know only by their guards."""
     made = Graph(graph.name)
     made.history, made.interface = graph.history, graph.interface
     made.set_inputs(
@@ -90,13 +96,13 @@ def concrete(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     for node in graph.nodes:
         inputs = [known[value] for value in node.inputs]
         attrs = substitute(node.attrs, sizes, partly=True)
-        graphs = [concrete(nested, sizes) for nested in node.graphs]
-        try:
-            types = infer_types(node.op, inputs, attrs, graphs)
-        except WeftError as error:
-            raise located(error, node) from error.__cause__
-        if node.op.data_shape:  # its rule has no names for sizes that depend on data
-            types = tuple([sized_type(value.type, sizes) for value in node.outputs])
+        graphs = [_replaced(nested, sizes, infer=infer) for nested in node.graphs]
+        types = tuple([sized_type(value.type, sizes) for value in node.outputs])
+        if infer and not node.op.data_shape:  # its rule has no names for sizes that data tell
+            try:
+                types = infer_types(node.op, inputs, attrs, graphs)
+            except WeftError as error:
+                raise located(error, node) from error.__cause__
         new = Node(node.op, inputs, attrs, types, graphs, node.location)
         for old, value in zip(node.outputs, new.outputs, strict=True):
             value.name = old.name

@@ -35,6 +35,7 @@ from weft.ops.index_cards import GATHER, GETITEM, SCATTER_ADD, SETITEM, TENSOR, 
 from weft.ops.rules import apply, cast_to
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
+from weft.ops.sized_slices import placed_slices
 from weft.ops.slices import has_tensor_bounds, read_slices, written_slices
 
 __all__ = ["nonzero", "repeat", "take", "take_along_axis", "take_along_dim"]
@@ -61,11 +62,11 @@ def _getitem_method(self: Tensor, key: Any, /) -> Tensor:
         if part is not None:
             return part
         if not has_tensor_bounds(key):
-            return bind(GETITEM, self, index=key)  # type: ignore[no-any-return]
+            return bind(GETITEM, self, index=placed_slices(self, key))  # type: ignore[no-any-return]
     x = self
     if has_tensor_bounds(key):
         x, key = read_slices(x, key, _axes_used)
-    x, index, tensors = split_index(x, key)
+    x, index, tensors = split_index(x, placed_slices(x, key))
     out: Tensor = (
         bind(GATHER, x, *tensors, index=index) if tensors else bind(GETITEM, x, index=index)
     )
@@ -79,12 +80,12 @@ def _setitem_method(self: Tensor, key: Any, value: Any, /) -> None:
     if has_tensor_bounds(key):
         rebind(self, written_slices(self, key, new, _axes_used), "setitem")
     elif _is_static(key):
-        update(SETITEM, self, new, index=key)
+        update(SETITEM, self, new, index=placed_slices(self, key))
     elif (mask := whole_mask(self, key, new)) is not None:
         # Without looking for positions: their number would depend on values.
         rebind(self, where(mask, new, self), "setitem")
     else:
-        x, index, tensors = split_index(self, key)
+        x, index, tensors = split_index(self, placed_slices(self, key))
         if x is self:
             update(SETITEM, self, new, *tensors, index=index)
         else:  # a 0-d mask indexes a new axis in front

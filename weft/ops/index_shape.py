@@ -13,7 +13,7 @@ from typing import Any
 from weft.base.asked_sizes import is_less
 from weft.base.dim_algebra import Dim, dim_max, dim_min, known_less
 from weft.base.dims import ceil_div, has_dims
-from weft.base.errors import IndexError, ShapeError
+from weft.base.errors import IndexError, UnknownSizeError
 from weft.base.shapes import Shape, broadcast_shapes
 from weft.ir.types import TensorType
 
@@ -84,11 +84,11 @@ def _is_negative(part: slice, end: int, size: int) -> bool:
     raise _unclear(part, size, "sign of its end")
 
 
-def _unclear(part: slice, size: int, what: str) -> ShapeError:
+def _unclear(part: slice, size: int, what: str) -> UnknownSizeError:
     ends = (part.start, part.stop, part.step)
     shown = ":".join("" if end is None else str(end) for end in ends[: 2 + (part.step is not None)])
     name = next(end for end in (*ends, size) if end.__class__ is Dim).names[0]
-    return ShapeError(
+    return UnknownSizeError(
         f"the length of the slice {shown} is not known: the {what} depends on sizes",
         hint=f'say what is known of them, as in weft.dim("{name}", min=1)',
     )

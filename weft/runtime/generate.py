@@ -7,8 +7,8 @@ from typing import Any
 
 from weft.base.config import verifies_plans
 from weft.base.dims import has_dims
+from weft.base.errors import UnknownSizeError
 from weft.codegen.checks.module import CheckedModule
-from weft.codegen.contract import NotNative
 from weft.codegen.machine import host
 from weft.codegen.program import CpuEmitter
 from weft.codegen.sizes import CALLED, GENERATED
@@ -44,7 +44,9 @@ def generated(
     emitter.module.sizes.late = late
     emitter.target.late = frozenset(late)
     if any(name.startswith(GENERATED) or name in CALLED for name in names | late):
-        raise NotNative(f"a size has a name like those of generated sizes: {', '.join(names)}")
+        raise UnknownSizeError(
+            f"a size has a name like those of generated sizes: {', '.join(names)}"
+        )
     plan = plan_program(whole, emitter)
     if check or verifies_plans():
         for sizes in _examples(emitter, plan):

@@ -88,23 +88,18 @@ def native(
         reason = no_machine_code() or "WEFT_CALL says so"
         return InterpretedProgram(optimized() if optimized else graph, reason)
     made = checked_program() if check else NativeProgram
-    why = ""
-    if names_of_inputs(graph):
-        try:
-            return SizedProgram(made(graph, written, optimized, passes))
-        except (NotNative, UnknownSizeError, CannotLoad) as reason:  # something must know its sizes
-            why = f"{type(reason).__name__}: {reason}"
-            graph, optimized = optimized() if optimized else graph, None
-    if may_specialize(graph):
-        return SpecializedProgram(graph, lambda sized: native(sized, written, check=check), why)
     try:
-        return made(graph, written, optimized, passes)
+        program = made(graph, written, optimized, passes)
+        return SizedProgram(program) if names_of_inputs(graph) else program
+    except UnknownSizeError as reason:  # something must know its sizes
+        whole, why = optimized() if optimized else graph, reason.message
+        if may_specialize(whole):
+            return SpecializedProgram(whole, lambda sized: native(sized, written, check=check), why)
+        if not late_names(whole):
+            raise
+        return InterpretedProgram(whole, why)
     except NotNative as reason:
         return InterpretedProgram(optimized() if optimized else graph, str(reason))
-    except UnknownSizeError as reason:  # a kernel must know a size that depends on data
-        if not late_names(graph):
-            raise
-        return InterpretedProgram(optimized() if optimized else graph, reason.message)
     except CannotLoad as reason:
         warn_no_machine_code(reason.message)
         return InterpretedProgram(optimized() if optimized else graph, reason.message)
@@ -443,13 +438,16 @@ def _literals(graph: Graph) -> dict[str, Literal]:
 
 
 def _check_static(graph: Graph) -> None:
-    """Raise NotNative where one program cannot serve all calls of a graph."""
+    """Raise an error where one program cannot serve all calls of a graph: NotNative, or
+    UnknownSizeError if one for each set of sizes can."""
     known = names_of_inputs(graph)
     for part in graph.walk():
         for node in part.nodes:
             if node.op is ASSUME_SHAPE and has_dims(node.inputs[0].tensor_type.shape):
                 shape = node.attrs["shape"]
-                raise NotNative(f"what follows {node.inputs[0]} was recorded for the shape {shape}")
+                raise UnknownSizeError(
+                    f"what follows {node.inputs[0]} was recorded for the shape {shape}"
+                )
         for value in part.values():
             kind = value.type
             if isinstance(kind, StackType):

@@ -8,19 +8,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from weft.base.dims import typical
+from weft.base.dims import has_dims, typical
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.exact import exact_result, recompute_nans
-from weft.codegen.conv.loops import in_lanes, nest, table
+from weft.codegen.conv.exact import exact_result, recompute_nans, size_arguments
+from weft.codegen.conv.loops import in_lanes, kept_table, nest, table
 from weft.codegen.conv.panel import fill_panel
 from weft.codegen.conv.plan import CorePlan, Problem, plan_core
-from weft.codegen.index import Ptr, Size, divide, minimum, unravel
+from weft.codegen.conv.sized import hold_small
+from weft.codegen.index import Index, Ptr, Size, divide, minimum, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.machine import Machine
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
 __all__ = ["Places", "core_room", "emit_core"]
+
+#: One tap, or all channels of one, from the sums and the addresses of the source and the weight.
+Body = Callable[[list[list[Ptr]], Ptr, Ptr], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +42,28 @@ def emit_core(
 ) -> Kernel | None:
     """Returns None if a tile does not fit in local memory, as windows reach too far."""
     plan = plan_core(problem, element, module.machine, module.sizes)
-    if core_room(problem, element, module.machine) > module.machine.caches.room:
+    if _room(plan, problem, element) > module.machine.caches.room:
         return None
+    hold_small(problem.axes, module.sizes)
     f = module.function(name, "i32", PARAMS)
     _Core(f, problem, plan, element, places, store).write()
     items = plan.items(problem)
     taps = math.prod(axis.kernel for axis in problem.axes)
-    done = plan.room * typical(plan.results) * problem.sources * taps / element.lanes
-    return Kernel(name, items, done / module.machine.ghz + 200)
+    each = problem.sources * taps / element.lanes / module.machine.ghz
+    done = typical(plan.room) * typical(plan.results) * each
+    work = 0
+    if has_dims((plan.room,)):
+        total = problem.batch * problem.groups * problem.results * problem.volume
+        work = items * 200_000 + total * math.ceil(each * 1000)
+    return Kernel(name, items, done + 200, work=work)
 
 
 def core_room(problem: Problem, element: Element, machine: Machine) -> int:
     """How many bytes of local memory a kernel takes."""
-    plan = plan_core(problem, element, machine)
+    return _room(plan_core(problem, element, machine), problem, element)
+
+
+def _room(plan: CorePlan, problem: Problem, element: Element) -> int:
     return (plan.panel_room + plan.sums_room(problem)) * element.width
 
 
@@ -85,6 +98,8 @@ class _Core:
         self.places = places
         self.store = store
         self.taps = plan.panel.taps()
+        self.shift = kept_table(f, plan.panel.distances(f))
+        self.room = f.size(plan.room)
         self.parted = plan.sources < problem.sources
         # Whether a transposed convolution reads zeros for terms that it does not have.
         zeros = not all(plan.panel.covered(number) for number in range(len(problem.axes)))
@@ -132,7 +147,7 @@ class _Core:
         plan, element = self.plan, self.element
         self.panel = self.f.var(element.kind, count=plan.panel_room, align=64)
         self.sums = self.f.var(element.kind, count=plan.sums_room(self.problem), align=64)
-        self.step = plan.room * len(self.taps)  # distance from the sums of one channel to the next
+        self.step = self.room * len(self.taps)  # distance from the sums of one channel to the next
 
     def _sums_of(self, block: Size) -> Ptr:
         return self.sums + block * (self.plan.rows * self.step)
@@ -158,36 +173,62 @@ class _Core:
         ends = [0]
         for taps in self.taps:
             ends.append(ends[-1] + len(taps))
-        with nest(f, [len(self.taps)]) as (number,), self._places() as q:
-            own = sums + (number * plan.room + q)
-            totals = self._totals(own, source)
-            flat = [tap for taps in self.taps for tap in taps]
-            start, stop = (table(f, part, number) for part in (ends[:-1], ends[1:]))
+        kernel = [k for taps in self.taps for _, k in taps]
+        start_of, stop_of = (partial(table, f, part) for part in (ends[:-1], ends[1:]))
+        with nest(f, [len(self.taps)]) as (number,):
+            for q, vectors in self._vectors():
+                own = sums + (number * self.room + q)
+                totals = self._totals(own, source, vectors)
+                start, stop = start_of(number), stop_of(number)
 
-            def each_tap(x: Ptr, w: Ptr, body: Callable[[list[list[Ptr]], Ptr, Ptr], None]) -> None:
-                if flat:
-                    with f.loop(start, stop) as t:
-                        shift = table(f, [place for place, _ in flat], t)
-                        tap = table(f, [k for _, k in flat], t)
-                        body(totals, x + shift, w + tap)
+                def each_tap(
+                    x: Ptr,
+                    w: Ptr,
+                    body: Body,
+                    start: Size = start,
+                    stop: Size = stop,
+                    totals: list[list[Ptr]] = totals,
+                ) -> None:
+                    if kernel:
+                        with f.loop(start, stop) as t:
+                            body(totals, x + self.shift(t), w + table(f, kernel, t))
 
-            if plan.taps_outside:
-                each_tap(self.panel + q, weight, partial(self._channels_of_tap, count))
-            else:
-                with f.loop(0, count) as r:
-                    x = self.panel + (r * plan.apart + q)
-                    each_tap(x, weight + r * per_source, self._step)
-            for i, row in enumerate(totals):
-                for j, total in enumerate(row):
-                    place = own + (i * self.step + j * element.lanes)
-                    element.put(f, place, total.load())
+                if plan.taps_outside:
+                    each_tap(self.panel + q, weight, partial(self._channels_of_tap, count))
+                else:
+                    with f.loop(0, count) as r:
+                        x = self.panel + (r * plan.apart + q)
+                        each_tap(x, weight + r * per_source, self._step)
+                for i, row in enumerate(totals):
+                    for j, total in enumerate(row):
+                        place = own + (i * self.step + j * element.lanes)
+                        element.put(f, place, total.load())
+
+    def _vectors(self) -> Iterator[tuple[Size, int]]:
+        """The positions of a tile, block by block: the first of each, and how many vectors. What
+        whole blocks leave is halved, where the run tells how much that is."""
+        f, most, lanes = self.f, self.plan.vectors, self.element.lanes
+        if not isinstance(self.room, Index):
+            with self._places() as q:
+                yield q, most
+            return
+        count = self.room // lanes
+        left = count % most
+        whole = count - left
+        with f.loop(0, whole * lanes, most * lanes) as q:
+            yield q, most
+        part = 1 << ((most - 1).bit_length() - 1) if most > 1 else 0
+        while part:
+            with f.when(f(f"icmp ne i64 {f(f'and i64 {left}, {part}')}, 0")):
+                yield (whole + (left - left % (2 * part))) * lanes, part
+            part //= 2
 
     @contextmanager
     def _places(self) -> Iterator[Size]:
         """The positions that blocks begin with."""
         plan, block = self.plan, self.plan.vectors * self.element.lanes
         if not plan.by_rows:
-            with self.f.loop(0, plan.room, block) as q:
+            with self.f.loop(0, self.room, block) as q:
                 yield q
             return
         *leading, row = plan.panel.tile
@@ -196,11 +237,11 @@ class _Core:
                 q = q + place * stride
             yield q
 
-    def _totals(self, own: Ptr, source: Size) -> list[list[Ptr]]:
+    def _totals(self, own: Ptr, source: Size, vectors: int) -> list[list[Ptr]]:
         """Variables for the sums of a block, starting from the sums so far if there are any."""
         f, plan, element = self.f, self.plan, self.element
         made = [
-            [f.var(element.vector, "zeroinitializer") for _ in range(plan.vectors)]
+            [f.var(element.vector, "zeroinitializer") for _ in range(vectors)]
             for _ in range(plan.rows)
         ]
         if self.parted:
@@ -229,7 +270,7 @@ class _Core:
     def _step(self, totals: list[list[Ptr]], x: Ptr, w: Ptr) -> None:
         """One tap of one channel, for all rows and vectors of a block."""
         f, element = self.f, self.element
-        vectors = [element.get(f, x + j * element.lanes) for j in range(self.plan.vectors)]
+        vectors = [element.get(f, x + j * element.lanes) for j in range(len(totals[0]))]
         for i, row in enumerate(totals):
             place = w + i * self.problem.weights[1]
             factor = element.splat(f, element.get(f, place, 1))
@@ -246,7 +287,8 @@ class _Core:
         stops = []
         for axis, start, tile in zip(axes, self.starts, panel.tile, strict=True):
             left = axis.result - start * axis.spread
-            stops.append(minimum(left, tile * axis.spread) if axis.count > tile else left)
+            cut = has_dims((axis.count, tile)) or axis.count > tile
+            stops.append(minimum(left, tile * axis.spread) if cut else left)
         with f.loop(counted - channel, self.plan.rows) as row:
             own = channel + row
             out = self.group * problem.results + own
@@ -266,7 +308,7 @@ class _Core:
                     y = start * axis.spread + i
                     flat = flat * axis.result + y
                 last = axes[-1]
-                place = place + which * (last.spread * self.plan.room)
+                place = place + which * (self.room * last.spread)
                 begin = self.starts[-1] * last.spread
                 flat = flat * last.result + begin
                 base = sums + place
@@ -291,14 +333,16 @@ class _Core:
 
     def _exact_call(self, channel: Size, places: list[Size]) -> str:
         """The call that recomputes results of a channel, from a position on."""
+        f = self.f
         per_group, per_result, _ = self.problem.weights
         weight = self.weight + (self.group * per_group + channel * per_result)
         given = "".join(f", i64 {place}" for place in places)
+        given += size_arguments(f, self.problem.axes)
         return f"@{self.exact}(ptr {self.source}, ptr {weight}{given}"
 
     def _results(self, base: Ptr, i: Size, lanes: int) -> str:
         """Sums of neighbouring results; each class of results has its own row."""
-        f, element, room = self.f, self.element, self.plan.room
+        f, element, room = self.f, self.element, self.room
         spread = self.problem.axes[-1].spread
         m, which = divide(i, spread)
         if spread == 1 or lanes == 1:

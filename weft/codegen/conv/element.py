@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.base import dtypes
+from weft.base.dims import has_dims
 from weft.base.dtypes import NARROW_FLOATS, DType
 from weft.codegen.conv.loops import indices, inside
 from weft.codegen.index import Ptr, Size
@@ -116,11 +117,14 @@ class Element:
         """
         if step > 2 and self.dtype.itemsize < 4:
             return 1
+        if has_dims((size,)):
+            return self.moved
         return min(self.moved, 1 << (size - 1).bit_length())
 
     def whole_lanes(self, size: int, step: int = 1) -> int:
         """The same for code that needs no masks where all lanes hold elements."""
-        if self.moved > 1 or step > 2 or size < self.whole:
+        short = not has_dims((size,)) and size < self.whole
+        if self.moved > 1 or step > 2 or short:
             return self.row_lanes(size, step)
         return self.whole
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from weft.base.dims import has_dims, is_zero
+from weft.base.errors import UnknownSizeError
 from weft.base.shapes import Shape
-from weft.codegen.contract import NotNative
 from weft.codegen.conv.core import Places, core_room, emit_core
 from weft.codegen.conv.element import Element, PlainStore, element_of
 from weft.codegen.conv.geometry import backward_axis, forward_axis, merged
@@ -31,11 +31,15 @@ def _element(machine: Machine, node: Node) -> Element | None:
     return element_of(types[0].dtype, machine)
 
 
-def _hold_fixed(*sizes: int) -> None:
-    """Raise an error if sizes of the run are among them; only the batch may be one."""
-    for size in sizes:
+def _hold_fixed(node: Node, *sizes: int) -> None:
+    """Raise an error if sizes of the run are among these: channels, taps, and how taps lie. Only
+    the batch and the spatial sizes may be."""
+    low = [pair[0] for pair in node.attrs["padding"]]
+    for size in (*sizes, *node.attrs["stride"], *node.attrs["dilation"], *low):
         if has_dims((size,)):
-            raise NotNative(f"a convolution has an axis of size {size}")
+            raise UnknownSizeError(
+                f"a convolution has channels, a kernel, steps or padding of size {size}"
+            )
 
 
 def _windows(node: Node, sizes: Shape, kernel: Shape) -> tuple[Window, ...]:
@@ -59,6 +63,8 @@ def emit_conv(
 def room_of(machine: Machine, node: Node) -> int:
     """How many bytes of local memory a convolution with an epilogue takes; 0 if there is none."""
     element = _element(machine, node)
+    if has_dims(node.inputs[0].tensor_type.shape[2:]):
+        return 0
     return 0 if element is None else core_room(_forward(node, merge=False), element, machine)
 
 
@@ -66,7 +72,7 @@ def _forward(node: Node, *, merge: bool) -> Problem:
     x, weight = (value.tensor_type.shape for value in node.inputs[:2])
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
-    _hold_fixed(*weight, *x[1:])
+    _hold_fixed(node, *weight)
     axes = [forward_axis(w) for w in _windows(node, x[2:], tuple(kernel))]
     if merge:
         axes = merged(axes)
@@ -92,7 +98,7 @@ def emit_conv_input(
     g, weight = (value.tensor_type.shape for value in node.inputs)
     groups = node.attrs["groups"]
     outputs, channels, *kernel = weight
-    _hold_fixed(*weight, *g[1:], *node.attrs["size"])
+    _hold_fixed(node, *weight)
     axes = [backward_axis(w) for w in _windows(node, node.attrs["size"], tuple(kernel))]
     if store is None:
         axes = merged(axes)
@@ -119,7 +125,7 @@ def emit_conv_weight(
         return None
     x, g = (value.tensor_type.shape for value in node.inputs)
     groups, size = node.attrs["groups"], node.attrs["size"]
-    _hold_fixed(*x[1:], *g[1:], *size)
+    _hold_fixed(node, x[1], g[1], *size)
     axes = merged([forward_axis(w) for w in _windows(node, x[2:], size)])
     problem = WeightProblem(x[0], groups, g[1] // groups, x[1] // groups, tuple(axes))
     return emit_weight(module, name, problem, element)

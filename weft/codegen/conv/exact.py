@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from weft.base.dims import has_dims
 from weft.codegen.conv.element import Element
@@ -22,7 +24,7 @@ from weft.codegen.index import Ptr, Size, divide
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["exact_result", "exact_weight", "recompute_nans"]
+__all__ = ["exact_result", "exact_weight", "recompute_nans", "size_arguments"]
 
 #: Not optimized: it rarely runs, and must compile quickly.
 _COLD = "nounwind noinline optnone cold"
@@ -36,7 +38,9 @@ def exact_result(module: Module, name: str, problem: Problem, element: Element) 
     axes = problem.axes
     places = [f"p{number}" for number in range(len(axes))]
     params = [("ptr", "source"), ("ptr", "weight"), *(("i64", place) for place in places)]
+    params += _size_params(axes)
     f = module.function(f"{name}.exact", "void", [*params, *_SUMS], _COLD)
+    axes = _known(f, axes)
     image = math.prod(axis.size for axis in axes)
     with f.loop(0, f.index("%count")) as lane:
         here: list[Size] = [f.index(f"%{place}") for place in places]
@@ -49,6 +53,31 @@ def exact_result(module: Module, name: str, problem: Problem, element: Element) 
                 total.add(x, w)
     f.do("ret void")
     return f.name
+
+
+def _size_params(axes: Sequence[Axis]) -> list[tuple[str, str]]:
+    """A parameter for each size of the run."""
+    found = []
+    for number, axis in enumerate(axes):
+        found += [("i64", f"size{number}")] if has_dims((axis.size,)) else []
+        found += [("i64", f"result{number}")] if has_dims((axis.result,)) else []
+    return found
+
+
+def size_arguments(f: Function, axes: Sequence[Axis]) -> str:
+    """The sizes of the run, as arguments of a function that recomputes sums."""
+    sizes = [size for axis in axes for size in (axis.size, axis.result) if has_dims((size,))]
+    return "".join(f", i64 {f.size(size)}" for size in sizes)
+
+
+def _known(f: Function, axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes with these parameters as their sizes."""
+    found = []
+    for number, axis in enumerate(axes):
+        size: Any = f.index(f"%size{number}") if has_dims((axis.size,)) else axis.size
+        result: Any = f.index(f"%result{number}") if has_dims((axis.result,)) else axis.result
+        found.append(replace(axis, size=size, result=result))
+    return tuple(found)
 
 
 class _Total:
@@ -114,8 +143,11 @@ def exact_weight(module: Module, name: str, problem: WeightProblem, element: Ele
     varies = has_dims((problem.batch,))
     if varies:
         params.append(("i64", "batch"))
+    params += _size_params(axes)
     f = module.function(f"{name}.exact", "void", [*params, *_SUMS], _COLD)
-    image, volume = problem.image, problem.volume
+    axes = _known(f, axes)
+    image = math.prod(axis.size for axis in axes)
+    volume = math.prod(axis.result for axis in axes)
     source_ptr, given_ptr = (f.ptr(name, element.memory) for name in ("%source", "%given"))
     x = f.var(element.kind)
     batch: Size = f.index("%batch") if varies else problem.batch

@@ -10,6 +10,9 @@ along each axis (plane p has the elements p, p + step, …). In it every tap is 
 away from the result's position, for all positions of the tile: sums over taps are sums of shifted
 vectors, whatever the stride, the dilation and the padding are. The positions of a tile are counted
 along the panel, so at the end of each row some stand for no result; they are computed and dropped.
+
+Sizes of the source may be those of a run. Then the tile is one too, and with it all distances in
+the panel: `weft.codegen.conv.sized`.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ import itertools
 import math
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims
 from weft.base.shapes import Shape
+from weft.codegen.index import Size
+from weft.codegen.text import Function
 from weft.ops.windows import Window
 
 __all__ = ["Axis", "Panel", "backward_axis", "forward_axis", "merged"]
@@ -66,6 +72,11 @@ class Axis:
     def reach(self) -> int:
         """How many more elements of a plane than results a tile has."""
         return max(base // self.step for base in self.bases) - self.low
+
+    @property
+    def varies(self) -> bool:
+        """Whether it has sizes of the run."""
+        return has_dims((self.size, self.result))
 
     @property
     def trivial(self) -> bool:
@@ -136,8 +147,10 @@ class Panel:
         return tuple(-(-a.count // t) for a, t in zip(self.axes, self.tile, strict=True))
 
     def covered(self, number: int) -> bool:
-        """Whether all elements that the tiles of an axis read exist."""
+        """Whether all elements that the tiles of an axis read exist; False if the run decides."""
         axis = self.axes[number]
+        if axis.varies or has_dims((self.tile[number],)):
+            return False
         asked = self.tiles[number] * self.tile[number] + axis.reach + axis.low
         return axis.low >= 0 and (asked - 1) * axis.step + max(axis.planes) < axis.size
 
@@ -153,3 +166,18 @@ class Panel:
             place += (base // axis.step - axis.low) * stride
             number = number * axis.kernel + k
         return plane * self.plane + place, number
+
+    def distances(self, f: Function) -> list[Size]:
+        """The offsets of the taps of all classes, which code computes where the run tells them."""
+        strides = [f.size(stride) for stride in self.strides]
+        plane = f.size(self.plane)
+        found = []
+        classes = itertools.product(*(axis.classes for axis in self.axes))
+        for taps in itertools.chain(*(itertools.product(*one) for one in classes)):
+            number = 0
+            place: Size = 0
+            for axis, stride, (_, base) in zip(self.axes, strides, taps, strict=True):
+                number = number * len(axis.planes) + axis.planes.index(base % axis.step)
+                place = stride * (base // axis.step - axis.low) + place
+            found.append(plane * number + place)
+        return found

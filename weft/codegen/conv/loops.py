@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from weft.codegen.index import Size
 from weft.codegen.text import Function
 
-__all__ = ["in_lanes", "indices", "inside", "lane_numbers", "nest", "splat_i32", "table"]
+__all__ = ["in_lanes", "indices", "inside", "kept_table", "lane_numbers", "nest", "splat_i32"]
+__all__ += ["table"]
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def lane_numbers(lanes: int, kind: str = "i64", step: int = 1) -> str:
 def indices(f: Function, start: Size, lanes: int, step: int = 1) -> str:
     """start, start + step, … as <lanes x i64>."""
     whole = f"<{lanes} x i64>"
-    first = f(f"insertelement {whole} poison, i64 {start}, i64 0")
+    first = f(f"insertelement {whole} poison, i64 {f.size(start)}, i64 0")
     every = f(f"shufflevector {whole} {first}, {whole} poison, <{lanes} x i32> zeroinitializer")
     return f(f"add {whole} {every}, {lane_numbers(lanes, step=step)}")
 
@@ -59,10 +60,21 @@ def table(f: Function, numbers: Sequence[int], place: Size) -> Size:
     return (f.ptr(kept, "i64") + place).load_index()
 
 
+def kept_table(f: Function, numbers: Sequence[Size]) -> Callable[[Size], Size]:
+    """`table` of numbers that may be those of the run: local memory has them from here on."""
+    known = [number for number in numbers if number.__class__ is int]
+    if len(known) == len(numbers):
+        return lambda place: table(f, known, place)
+    room = f.var("i64", count=len(numbers))
+    for i, number in enumerate(numbers):
+        (room + i).store(number)
+    return lambda place: (room + place).load_index()
+
+
 def splat_i32(f: Function, value: Size, lanes: int) -> str:
     """An i64 that fits in 31 bits, as i32 in all lanes."""
     whole = f"<{lanes} x i32>"
-    small = f(f"trunc i64 {value} to i32")
+    small = f(f"trunc i64 {f.size(value)} to i32")
     first = f(f"insertelement {whole} poison, i32 {small}, i64 0")
     return f(f"shufflevector {whole} {first}, {whole} poison, {whole} zeroinitializer")
 
@@ -70,7 +82,7 @@ def splat_i32(f: Function, value: Size, lanes: int) -> str:
 def inside(f: Function, start: Size, stop: Size, lanes: int, step: int = 1) -> str:
     """Which of start, start + step, … are in 0 … stop: an i1, or a mask of lanes."""
     if lanes == 1:
-        return f(f"icmp ult i64 {start}, {stop}")
+        return f(f"icmp ult i64 {f.size(start)}, {f.size(stop)}")
     whole = f"<{lanes} x i32>"
     numbers = lane_numbers(lanes, "i32", step)
     if start != 0:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from weft.base.dims import is_zero
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Panel
 from weft.codegen.conv.loops import inside, nest, table
@@ -20,7 +23,7 @@ def fill_panel(
     channels: Size,
     starts: list[Size],
     stops: list[Size] | None = None,
-    apart: int = 0,
+    apart: Size = 0,
 ) -> None:
     """Copy `channels` channels, beginning with `source`, to `target`.
 
@@ -35,9 +38,7 @@ def fill_panel(
     planes = [len(axis.planes) for axis in axes]
     rows = panel.extents[:-1]
     ends = stops or [axis.size for axis in axes]
-    size = 1
-    for axis in axes:
-        size *= axis.size
+    size = math.prod(axis.size for axis in axes)
     with nest(f, [channels, *planes, *rows]) as (channel, *places):
         # The element along each axis that the row begins with.
         along = [*places[len(axes) :], 0]
@@ -47,22 +48,22 @@ def fill_panel(
             element_at.append(moved + table(f, axis.planes, plane))
         offset = channel * size
         outside: list[str] = []
-        stride = size
         for number, here in enumerate(element_at[:-1]):
-            stride //= axes[number].size
-            offset = offset + here * stride
+            offset = offset + here * math.prod(axis.size for axis in axes[number + 1 :])
             if stops is not None or not panel.covered(number):
                 outside.append(inside(f, here, ends[number], 1))
         last = axes[-1]
         stop = ends[-1]
         for condition in outside:
-            stop = f.index(f(f"select i1 {condition}, i64 {stop}, i64 0"))
+            stop = f.index(f(f"select i1 {condition}, i64 {f.size(stop)}, i64 0"))
         base = source + offset
         counts = [*(len(axis.planes) for axis in axes), *panel.extents[:-1]]
         row_number = places[0]
         for count, place in zip(counts[1:], places[1:], strict=True):
             row_number = row_number * count + place
-        row = channel * (apart or panel.channel) + row_number * panel.extents[-1]
+        row = (
+            channel * (panel.channel if is_zero(apart) else apart) + row_number * panel.extents[-1]
+        )
         with f.loop(0, panel.extents[-1], lanes) as i:
             first = element_at[-1] + i * last.step
             value = element.load_strided(f, base, first, stop, last.step, lanes)

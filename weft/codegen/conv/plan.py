@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from weft.base.dims import has_dims
+from weft.base.dims import ceil_div, has_dims
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
+from weft.codegen.conv.sized import run_tile
 from weft.codegen.machine import Caches, Machine
 from weft.codegen.sizes import RunSizes
 
@@ -60,6 +61,8 @@ class CorePlan:
     rows: int
     vectors: int
     room: int  # positions of a tile, rounded up to whole blocks
+    longest: int  # the most positions of any run, rounded up
+    panel_room: int  # elements of a panel, including what whole vectors access beyond it
     spare: int  # elements of a vector
     apart: int  # elements from a channel of a panel to the next
     by_rows: bool  # whether blocks lie in rows; else in all positions, gaps included
@@ -69,20 +72,13 @@ class CorePlan:
         """How many items share the results of a group."""
         return -(-problem.results // self.results)
 
-    @property
-    def panel_room(self) -> int:
-        """Elements of a panel, including what whole vectors access beyond it."""
-        taps = [place for taps in self.panel.taps() for place, _ in taps]
-        reads = (self.sources - 1) * self.apart + max(taps, default=0) + self.room
-        return max(reads, self.sources * self.apart) + self.spare
-
     def sums_room(self, problem: Problem) -> int:
         """Elements of the sums that an item keeps: of a block, or of all its results."""
         kept = self.rows
         if self.sources < problem.sources:
             kept = -(-self.most // self.rows) * self.rows
         classes = math.prod(axis.spread for axis in self.panel.axes)
-        return kept * self.room * classes + 2 * self.spare
+        return kept * self.longest * classes + 2 * self.spare
 
     def items(self, problem: Problem) -> int:
         tiles = math.prod(self.panel.tiles)
@@ -165,6 +161,8 @@ def plan_core(
 ) -> CorePlan:
     """`sizes` of the run, where the batch is one."""
     axes = problem.axes
+    if any(axis.varies for axis in axes) and sizes is not None:
+        return _plan_sized(problem, element, machine, sizes)
     panel_most, sums_most = panel_bytes(machine.caches), sums_bytes(machine.caches)
 
     def fits(tile: Shape) -> bool:
@@ -212,30 +210,81 @@ def plan_core(
     if by_rows:
         room = panel.positions - tile[-1] + -(-tile[-1] // block) * block
 
-    def whole(count: int) -> int:
-        """Whole blocks: the last one of an item must not reach into the next item."""
-        return count if count >= problem.results else -(-count // rows) * rows
-
-    results = whole(results)
+    results = _whole(problem, rows, results)
     if parted:  # the sums of all of an item's results are kept between panels
         classes = math.prod(axis.spread for axis in axes)
         most = max(sums_most // (room * classes * element.width), 1)
         results = min(results, max(most // rows * rows, rows))
     most = results
     if varies and sizes is not None:
-        tiles = math.prod(panel.tiles)
-        chosen = [results]
-        while chosen[-1] >= 4 * element.lanes and panel.positions * each * chosen[-1] > 2 * WORTH:
-            chosen.append(whole(-(-chosen[-1] // 2)))
-            if chosen[-1] == chosen[-2]:
-                chosen.pop()
-                break
-        text = str(chosen.pop())
-        for count in reversed(chosen):
-            shares = tiles * -(-problem.results // count)
-            text = f"({count} if {spare * shares} >= {ITEMS} else {text})"
-        results = sizes.let(text, high=most) if chosen else results
+        results = _few_items(problem, panel, element, (rows, results), each, sizes)
+    taps_at = [place for taps in panel.taps() for place, _ in taps]
+    reads = (sources - 1) * channel + max(taps_at, default=0) + room
+    panel_room = max(reads, sources * channel) + element.lanes
     return CorePlan(
-        *(panel, sources, results, most, rows, columns, room, element.lanes),
+        *(panel, sources, results, most, rows, columns, room, room, panel_room, element.lanes),
         *(channel, by_rows, outside),
+    )
+
+
+def _whole(problem: Problem, rows: int, count: int) -> int:
+    """Whole blocks: the last one of an item must not reach into the next item."""
+    return count if count >= problem.results else -(-count // rows) * rows
+
+
+def _few_items(
+    problem: Problem,
+    panel: Panel,
+    element: Element,
+    results: tuple[int, int],
+    each: float,
+    sizes: RunSizes,
+) -> int:
+    """The results of an item, which the run decides: fewer if there are few items. `results` has
+    those of a block and of an item."""
+    rows, most = results
+    positions = panel.positions
+    longest = math.inf if has_dims((positions,)) else positions
+    chosen = [most]
+    while chosen[-1] >= 4 * element.lanes and longest * each * chosen[-1] > 2 * WORTH:
+        chosen.append(_whole(problem, rows, -(-chosen[-1] // 2)))
+        if chosen[-1] == chosen[-2]:
+            chosen.pop()
+            break
+    text = str(chosen.pop())
+    shares = problem.batch * problem.groups * math.prod(panel.tiles)
+    for count in reversed(chosen):
+        if has_dims((positions,)):
+            few = round(2 * WORTH / (each * count))
+            text = f"({text} if {positions} > {few} else {count})"
+        text = f"({count} if {shares * -(-problem.results // count)} >= {ITEMS} else {text})"
+    return sizes.let(text, high=most) if chosen else most
+
+
+def _plan_sized(problem: Problem, element: Element, machine: Machine, sizes: RunSizes) -> CorePlan:
+    """The same where the run tells the sizes of axes: each cuts tiles of its own."""
+    axes, lanes = problem.axes, element.lanes
+    classes = math.prod(axis.spread for axis in axes)
+    planes = math.prod(len(axis.planes) for axis in axes)
+    panel_most = panel_bytes(machine.caches) // element.width
+    sums_most = sums_bytes(machine.caches) // element.width
+    most = min(panel_most // (problem.sources * planes), sums_most // (8 * classes))
+    tile, plane = run_tile(axes, most, 2 * lanes, sizes)
+    panel = Panel(axes, tile)
+    longest = ceil_div(plane, lanes) * lanes
+    lines = Lines(1, longest, longest)
+    rows, columns, _ = blocking(problem.results, lines, lanes, machine)
+    room = ceil_div(panel.positions, lanes) * lanes
+    sources = max(min(panel_most // (plane * planes), problem.sources), 1)
+    results = problem.results
+    if sources < problem.sources:  # the sums of all of an item's results are kept between panels
+        kept = max(sums_most // (longest * classes), 1)
+        results = min(results, max(kept // rows * rows, rows))
+    each = problem.sources * math.prod(axis.kernel for axis in axes) / lanes / machine.ghz
+    chosen = _few_items(problem, panel, element, (rows, results), each, sizes)
+    panel_room = sources * plane * planes + longest + lanes
+    outside = not machine.fuses() and problem.sources >= CHANNELS
+    return CorePlan(
+        *(panel, sources, chosen, results, rows, columns, room, longest, panel_room, lanes),
+        *(panel.channel, False, outside),
     )

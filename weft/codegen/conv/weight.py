@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import math
 
+from weft.base.dim_algebra import constant_term
 from weft.base.dims import has_dims, typical
 from weft.codegen.conv.element import Element
-from weft.codegen.conv.exact import exact_weight, recompute_nans
-from weft.codegen.conv.loops import inside, nest, table
+from weft.codegen.conv.exact import exact_weight, recompute_nans, size_arguments
+from weft.codegen.conv.loops import inside, kept_table, nest, table
 from weft.codegen.conv.panel import fill_panel
+from weft.codegen.conv.sized import hold_small
 from weft.codegen.conv.transpose import transpose
 from weft.codegen.conv.weight_plan import Pieces, WeightPlan, WeightProblem, plan_weight
 from weft.codegen.index import Ptr, Size, divide, minimum, unravel
@@ -45,12 +47,15 @@ def emit_weight(
     items = writing.write()
     scratch = items * plan.room(problem, element) * element.width
     positions = math.prod(axis.count for axis in problem.axes)
-    work = (
-        typical(problem.batch) * problem.groups * problem.outputs * problem.channels * problem.taps
-    )
-    cost = work * positions / element.lanes / typical(items) / module.machine.ghz
+    each = problem.groups * problem.outputs * problem.channels * problem.taps
+    each = each / element.lanes / module.machine.ghz
+    cost = typical(problem.batch * positions) * each / typical(items)
+    work = 0
+    if plan.varies:
+        work = items * 500_000 + problem.batch * positions * math.ceil(each * 1000)
+        hold_small(problem.axes, module.sizes)
     added = _add_up(module, f"{name}.sum", problem, plan, element, scratch)
-    return [Kernel(name, items, cost + 500, scratch), added]
+    return [Kernel(name, items, cost + 500, scratch, work=work), added]
 
 
 class _Weight:
@@ -126,6 +131,9 @@ class _Weight:
         self.source = self.f.var(element.kind, count=count, align=64)
         self.given = self.f.var(element.kind, count=given, align=64)
         if not plan.across:  # whole vectors read beyond panels: finite numbers there, times zeros
+            if plan.varies:  # of what this run uses
+                count = (plan.part + 1) * plan.panel.channel + 3 * element.lanes
+                given = plan.outputs * self.apart + element.lanes
             _clear(self.f, self.source, count * element.width)
             _clear(self.f, self.given, given * element.width)
 
@@ -174,11 +182,12 @@ class _Weight:
             for c in range(plan.channels)
             for k, place in enumerate(pieces.pattern)
         ]
+        start_of = kept_table(f, [place for place, _ in pieces.starts])
         with (
             f.loop(0, channels, plan.channels) as channel,
             nest(f, [len(pieces.starts)]) as (piece,),
         ):
-            start = table(f, [place for place, _ in pieces.starts], piece)
+            start = start_of(piece)
             tap = table(f, [k for _, k in pieces.starts], piece)
             x = self.source + (channel * plan.panel.channel + start)
             number = channel * problem.taps + tap
@@ -189,15 +198,24 @@ class _Weight:
                 for v in range(plan.outputs)
             ]
             totals = [f.var(element.vector, element.get(f, place)) for place in places]
+            # Taps a known distance apart share a pointer.
+            known = [constant_term(place) for _, _, place in taps]
+            far = [place - near for (_, _, place), near in zip(taps, known, strict=True)]
+            pointers = {place: x + place for place in far}
+            sources = [*zip(far, known, strict=True)]
             if plan.across:
-                self._across(x, taps, totals, counts)
+                self._across(pointers, sources, totals, counts)
             else:
-                self._along(x, taps, totals)
+                self._along(pointers, sources, totals)
             for total, place in zip(totals, places, strict=True):
                 element.put(f, place, total.load())
 
     def _across(
-        self, x: Ptr, taps: list[tuple[int, int, int]], totals: list[Ptr], counts: list[Size]
+        self,
+        pointers: dict[int, Ptr],
+        sources: list[tuple[int, int]],
+        totals: list[Ptr],
+        counts: list[Size],
     ) -> None:
         f, plan, element = self.f, self.plan, self.element
         with nest(f, counts[:-1]) as leading:
@@ -211,21 +229,24 @@ class _Weight:
             with f.loop(0, counts[-1]) as i:
                 own = self.given + (row + i) * self.width
                 vectors = [element.get(f, own + v * element.lanes) for v in range(plan.outputs)]
-                here = x + (panel_row + i)
+                at = panel_row + i
+                here = {far: x + at for far, x in pointers.items()}
                 left = iter(totals)
-                for _, _, place in taps:
-                    one = element.get(f, here + place, 1)
+                for far, place in sources:
+                    one = element.get(f, here[far] + place, 1)
                     factor = element.splat(f, one)
                     for vector in vectors:
                         self._add(next(left), vector, factor)
 
-    def _along(self, x: Ptr, taps: list[tuple[int, int, int]], totals: list[Ptr]) -> None:
+    def _along(
+        self, pointers: dict[int, Ptr], sources: list[tuple[int, int]], totals: list[Ptr]
+    ) -> None:
         f, plan, element = self.f, self.plan, self.element
         with f.loop(0, plan.panel.positions, element.lanes) as q:
             given = [element.get(f, self.given + (q + v * self.apart)) for v in range(plan.outputs)]
             left = iter(totals)
-            for _, _, place in taps:
-                vector = element.get(f, x + (q + place))
+            for far, place in sources:
+                vector = element.get(f, pointers[far] + (q + place))
                 for other in given:
                     self._add(next(left), other, vector)
 
@@ -233,9 +254,9 @@ class _Weight:
         total.store(self.element.madd(self.f, one, other, total.load()))
 
 
-def _clear(f: Function, pointer: Ptr, size: int) -> None:
+def _clear(f: Function, pointer: Ptr, size: Size) -> None:
     name = f.module.declare("void", "llvm.memset.p0.i64", "ptr, i8, i64, i1")
-    f.do(f"call void @{name}(ptr {pointer}, i8 0, i64 {size}, i1 false)")
+    f.do(f"call void @{name}(ptr {pointer}, i8 0, i64 {f.size(size)}, i1 false)")
 
 
 def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -292,6 +313,7 @@ def _add_up(
                     call = f"@{exact}(ptr {x}, ptr {g}" + "".join(f", i64 {k}" for k in taps)
                     if has_dims((problem.batch,)):
                         call += f", i64 {f.size(problem.batch)}"
+                    call += size_arguments(f, problem.axes)
                     value = recompute_nans(f, element, value, 1, 1, call)
                 line = (row + o) * problem.channels + channel
                 address = result + (line * problem.taps + tap)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from weft.base.dims import has_dims
+from weft.base.dim_algebra import dim_max
+from weft.base.dims import ceil_div, has_dims
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Axis, Panel
 from weft.codegen.conv.plan import ITEMS, WORTH, tiled
+from weft.codegen.conv.sized import run_tile
 from weft.codegen.machine import Machine
 from weft.codegen.sizes import RunSizes
 
@@ -63,6 +65,7 @@ class WeightPlan:
     channels  of a block
     pieces    into which the taps are cut
     part      channels of an item
+    longest   the most elements that a plane of the panel has in any run
     chunks    into which the units (tiles of images) are cut: each sums on its own
     """
 
@@ -72,6 +75,7 @@ class WeightPlan:
     channels: int
     pieces: tuple[Pieces, ...]
     part: int
+    longest: int
     chunks: int
 
     def width(self, element: Element) -> int:
@@ -102,19 +106,32 @@ class WeightPlan:
 
     def apart(self, element: Element) -> int:
         """Distance from one output in that panel to the next, in whole vectors."""
-        size = max(self.given_panel().channel, self.panel.positions)
-        return -(-size // element.lanes) * element.lanes
+        size = dim_max(self.given_panel().channel, self.panel.positions)
+        return ceil_div(size, element.lanes) * element.lanes
+
+    @property
+    def varies(self) -> bool:
+        """Whether the run tells how large tiles are."""
+        return has_dims(self.panel.tile)
 
     def panel_room(self, element: Element) -> int:
         """Elements of the source's panel, including what whole vectors access beyond it."""
+        if self.varies:
+            planes = math.prod(len(axis.planes) for axis in self.panel.axes)
+            return (self.part + 1) * self.longest * planes + 3 * element.lanes
         (taps,) = self.panel.taps()
         spare = max(place for place, _ in taps) + 3 * element.lanes
         return self.part * self.panel.channel + spare
 
     def given_room(self, element: Element) -> int:
+        """Elements of the output's gradient, in the form that is multiplied."""
         if self.across:
-            return (math.prod(self.panel.tile) + element.lanes) * self.width(element)
-        return self.outputs * self.apart(element) + element.lanes
+            size = self.longest if self.varies else math.prod(self.panel.tile)
+            return (size + element.lanes) * self.width(element)
+        apart = self.apart(element)
+        if self.varies:
+            apart = ceil_div(self.longest, element.lanes) * element.lanes
+        return self.outputs * apart + element.lanes
 
     def units(self, problem: WeightProblem) -> int:
         return problem.batch * math.prod(self.panel.tiles)
@@ -168,7 +185,16 @@ def plan_weight(
             and given * element.width <= most
         )
 
-    panel = Panel(problem.axes, tiled(problem.axes, fits, 2 * lanes))
+    if any(axis.varies for axis in problem.axes):
+        planes = math.prod(len(axis.planes) for axis in problem.axes)
+        of_source, of_given = planes * min(problem.channels, 8), 2 * lanes if across else 4
+        limit = most // element.width // max(of_source, of_given)
+        tile, longest = run_tile(problem.axes, limit, 2 * lanes, sizes)
+        panel = Panel(problem.axes, tile)
+        channel = longest * planes
+    else:
+        panel = Panel(problem.axes, tiled(problem.axes, fits, 2 * lanes))
+        longest, channel = panel.plane, panel.channel
     room = machine.registers - 2
     best = None
     for outputs in range(1, min(rows, 3 if across else 6) + 1):
@@ -180,24 +206,23 @@ def plan_weight(
             best = (whole, outputs, channels, pieces)
     assert best is not None
     time, outputs, channels, pieces = best
-    part = max(most // (panel.channel * element.width), 1)
+    part = max(most // (channel * element.width), 1)
     blocks = -(-problem.channels // channels)
     fit = max(min(part // channels, blocks), 1)
     part = -(-blocks // -(-blocks // fit)) * channels  # in equal parts of whole blocks
-    plan = WeightPlan(panel, across, outputs, channels, pieces, part, 1)
+    plan = WeightPlan(panel, across, outputs, channels, pieces, part, longest, 1)
     apart = problem.groups * plan.blocks(problem, element) * plan.parts(problem)
     units = plan.units(problem)
-    batch = 1 if has_dims((problem.batch,)) else problem.batch
-    worth = time * batch * problem.groups * math.prod(a.count for a in problem.axes)
-    worth /= 3 * WORTH * (1 if across else lanes)
+    worth = time * problem.groups / (3 * WORTH * (1 if across else lanes))
+    positions = problem.batch * math.prod(axis.count for axis in problem.axes)
     partial = apart * plan.room(problem, element) * element.width
     fit = max(machine.caches.last // 4 // partial, 1)  # all partial sums stay in the last cache
     chunks: int
     if has_dims((units,)):
         most = min(-(-ITEMS // apart), fit)
         each = max(1, round(worth * 2**20))
-        text = f"min({most}, {units}, {each * problem.batch} // {2**20} + 1)"
+        text = f"min({most}, {units}, {each * positions} // {2**20} + 1)"
         chunks = sizes.let(text, high=most)
     else:
-        chunks = min(-(-ITEMS // apart), units, int(worth) + 1, fit)
-    return WeightPlan(panel, across, outputs, channels, pieces, part, chunks)
+        chunks = min(-(-ITEMS // apart), units, int(worth * positions) + 1, fit)
+    return WeightPlan(panel, across, outputs, channels, pieces, part, longest, chunks)

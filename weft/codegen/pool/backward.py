@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from weft.base import dtypes
+from weft.base.dims import has_dims, typical
 from weft.codegen.conv.geometry import backward_axis
 from weft.codegen.conv.loops import inside, lane_numbers, nest, splat_i32
 from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
-from weft.codegen.pool.problem import Pooling
+from weft.codegen.pool.problem import Pooling, disjoint, rows_of
 from weft.codegen.pool.taps import each_row, lanes_of
 from weft.codegen.pool.winners import find_winners
 from weft.codegen.scalar.forms import load, store
@@ -36,20 +38,22 @@ def emit_backward(
 ) -> list[Kernel]:
     """g is at position 0; for max pooling x and out at 1 and 2; then the result, then scratch."""
     rows = problem.windows[0].size if len(problem.windows) > 1 else 1
-    work = problem.size * problem.taps / max(problem.element.moved / 4, 1)
+    _, parts = problem.parts(rows)
+    every, taps = problem.size, typical(problem.taps) / max(problem.element.moved / 4, 1)
+    cost = item_cost(40, (taps, every // parts))
     f = module.function(name, "i32", PARAMS)
-    parts = problem.parts(rows)
-    if not largest or (problem.out * 4 <= KEPT and parts == 1):
-        parts = _Backward(f, problem, result, "stack" if largest else "").write(parts)
-        return [Kernel(name, problem.planes * parts, work / parts + 40)]
+    small = not has_dims((problem.out,)) and problem.out * 4 <= KEPT and parts == 1
+    if not largest or small:
+        _Backward(f, problem, result, "stack" if largest else "").write()
+        return [cost.kernel(name, problem.planes * parts)]
     scratch = problem.planes * problem.out * 4
     first = module.function(f"{name}.winners", "i32", PARAMS)
     each = problem.windows[0].out if len(problem.windows) > 1 else 1
     _write_winners(first, problem, each)
-    parts = _Backward(f, problem, result, "scratch").write(parts)
+    _Backward(f, problem, result, "scratch").write()
     return [
-        Kernel(first.name, problem.planes * each, work / each, scratch),
-        Kernel(name, problem.planes * parts, work / parts + 40, scratch),
+        item_cost(0, (taps, every // each)).kernel(first.name, problem.planes * each, scratch),
+        cost.kernel(name, problem.planes * parts, scratch),
     ]
 
 
@@ -148,8 +152,7 @@ class _Backward:
         self.result = result
         self.winners = winners  # where they are: "" (none), "stack" or "scratch"
 
-    def write(self, parts: int) -> int:
-        """Write the kernel; returns the number of items of a plane."""
+    def write(self) -> None:
         f, problem, windows = self.f, self.problem, self.problem.windows
         self.result.begin(f)
         g = argument(f, 0, self.element.memory)
@@ -158,10 +161,9 @@ class _Backward:
         elif self.winners == "scratch":
             kept = argument(f, 4, "i32")
         rows = windows[0].size if len(windows) > 1 else 1
-        each = -(-rows // parts)
-        parts = -(-rows // each)
+        cut = problem.parts(rows)
         with each_item(f) as item:
-            n, channel, part = unravel(item, [problem.batch, problem.channels, parts])
+            n, channel, part = unravel(item, [problem.batch, problem.channels, cut[1]])
             plane = n * problem.channels + channel
             self.given = g + plane * problem.out
             if self.winners == "stack":
@@ -170,8 +172,7 @@ class _Backward:
                 _find(f, problem, plane, (0, every), kept)
             elif self.winners:
                 self.kept = kept + plane * problem.out
-            begin = part * each
-            count = minimum(rows - begin, each) if parts > 1 else rows
+            begin, count = rows_of(part, rows, cut)
             stops = [count, *(w.size for w in windows[1:-1])][: len(windows) - 1]
             with nest(f, stops) as places:
                 if places:
@@ -181,15 +182,15 @@ class _Backward:
                     flat = flat + place * stride
                 self._row(places, (n, channel, flat))
         f.do("ret i32 0")
-        return parts
 
     def _row(self, places: list[Size], index: tuple[Size, Size, Size]) -> None:
         last = self.problem.last
-        classes = backward_axis(last).classes
+        fixed = not has_dims((last.stride, last.taps))
         vectors = self.element.row_lanes(last.size) > 2
         if vectors and self.problem.along:
             self._along(places, index)
-        elif vectors and last.stride <= 2 and last.taps <= WRITTEN:
+        elif vectors and fixed and last.stride <= 2 and last.taps <= WRITTEN:
+            classes = backward_axis(last).classes
             self._across(places, index, [list(taps) for taps in classes])
         else:
             self._one_by_one(places, index)
@@ -214,17 +215,17 @@ class _Backward:
         f = self.f
         if window.trivial:
             return place, 0
-        if window.disjoint:
+        if disjoint(window):
             own, tap = divide(place + window.low, window.stride)
             if window.tiling:
                 return own, tap
-            reached = f(f"icmp ult i64 {tap}, {window.taps}")
+            reached = f(f"icmp ult i64 {tap}, {f.size(window.taps)}")
         else:
             tap = stack.enter_context(f.loop(0, window.taps))
             own, rest = divide(place + window.low - tap * window.dilation, window.stride)
             reached = f(f"icmp eq i64 {rest}, 0")
         # Unsigned: positions before the first window are very large numbers here.
-        there = f(f"icmp ult i64 {own}, {window.out}")
+        there = f(f"icmp ult i64 {own}, {f.size(window.out)}")
         stack.enter_context(f.when(f(f"and i1 {reached}, {there}")))
         return own, tap
 
@@ -323,7 +324,7 @@ class _Backward:
         none = constant(element.kind, 0, lanes)
         covered = last.out * last.stride - last.low  # elements before this belong to a window
         for before, after in ((0, -last.low), (covered, last.size)):
-            if before < after:
+            if has_dims((before, after)) or before < after:
                 with f.loop(before, after, lanes) as i:
                     self._put(none, i, after, lanes, index)
         with f.loop(0, last.out) as o:

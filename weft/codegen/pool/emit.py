@@ -9,8 +9,9 @@ from functools import partial
 
 from weft.base import dtypes
 from weft.base.dims import has_dims, is_zero
-from weft.codegen.contract import NotNative
+from weft.base.errors import UnknownSizeError
 from weft.codegen.conv.element import PlainStore, element_of
+from weft.codegen.conv.sized import LONGEST
 from weft.codegen.kernel import Kernel, Store
 from weft.codegen.pool.backward import emit_backward
 from weft.codegen.pool.forward import LARGEST, SUM, emit_fold
@@ -43,12 +44,15 @@ def _problem(
     dilation = node.attrs.get("dilation", (1,) * len(kernel))
     axes = elements.ndim - len(kernel)
     before, sizes = elements.shape[:axes], elements.shape[axes:]
-    if has_dims((*before[-1:], *sizes)):
-        raise NotNative(f"a pooling has axes of sizes {elements.shape}")
+    low = tuple(pair[0] for pair in padding)
+    if has_dims((*dilation, *low)):
+        raise UnknownSizeError(f"a pooling has dilation {dilation} and padding {low}")
     windows = windows_of(sizes, kernel, stride, dilation, padding)
     if store is None:
         windows = merged_windows(windows)
     channels = before[-1] if before else 1
+    for size in (size for w in windows for size in (w.size, w.out, w.taps) if has_dims((size,))):
+        module.sizes.need(LONGEST - size)
     items = module.machine.parts(ITEMS)
     return Pooling(math.prod(before[:-1]), channels, windows, element, items)
 

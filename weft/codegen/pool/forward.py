@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.loops import in_lanes, inside, nest
 from weft.codegen.index import Ptr, Size, maximum, minimum, unravel
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
-from weft.codegen.pool.problem import Pooling
+from weft.codegen.pool.problem import Pooling, rows_of
 from weft.codegen.pool.taps import Row, each_row, each_tap, lanes_of, lies_inside
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
@@ -58,15 +59,13 @@ def emit_fold(
     store.begin(f)
     x = argument(f, 0, element.memory)
     rows = windows[0].out if len(windows) > 1 else 1
-    parts = problem.parts(rows)
-    each = -(-rows // parts)
-    parts = -(-rows // each)
+    cut = problem.parts(rows)
+    parts = cut[1]
     with each_item(f) as item:
         n, channel, part = unravel(item, [problem.batch, problem.channels, parts])
         plane = n * problem.channels + channel
         base = x + plane * problem.size
-        begin = part * each
-        count = minimum(rows - begin, each) if parts > 1 else rows
+        begin, count = rows_of(part, rows, cut)
         stops = [count, *(w.out for w in windows[1:-1])][: len(windows) - 1]
         with nest(f, stops) as places:
             if places:
@@ -78,8 +77,8 @@ def emit_fold(
             make(f, problem, fold, base, places, (n, channel, flat), store)
     f.do("ret i32 0")
     lanes = element.lanes if problem.along else lanes_of(problem)
-    work = problem.out * problem.taps / parts / max(lanes / 2, 1)
-    return [Kernel(name, problem.planes * parts, work + 20)]
+    work = item_cost(20, (1 / max(lanes / 2, 1), problem.out * problem.taps // parts))
+    return [work.kernel(name, problem.planes * parts)]
 
 
 def _across(

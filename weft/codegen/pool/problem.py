@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from weft.base.dims import has_dims
+from weft.base.dim_algebra import dim_min, known_less
+from weft.base.dims import ceil_div, has_dims, typical
 from weft.base.shapes import Shape
 from weft.codegen.conv.element import Element
+from weft.codegen.index import Size, minimum
 from weft.ops.windows import Window
 
-__all__ = ["ITEMS", "Pooling", "merged_windows"]
+__all__ = ["ITEMS", "Pooling", "disjoint", "merged_windows", "rows_of"]
 
 #: Enough items for any number of threads.
 ITEMS = 16
@@ -54,13 +56,14 @@ class Pooling:
     @property
     def disjoint(self) -> bool:
         """Whether no element is in two windows."""
-        return all(w.disjoint for w in self.windows)
+        return all(map(disjoint, self.windows))
 
     @property
     def along(self) -> bool:
         """Whether vectors run along the last axis of one window: windows are long and disjoint."""
         last = self.last
-        return last.disjoint and last.taps >= 3 and (last.out == 1 or last.stride > 2)
+        long = typical(last.taps) >= 3 and (last.out == 1 or typical(last.stride) > 2)
+        return long and disjoint(last)
 
     def strides(self) -> Shape:
         """Strides of the elements of a plane."""
@@ -71,11 +74,25 @@ class Pooling:
         sizes = [w.out for w in self.windows]
         return tuple(math.prod(sizes[i + 1 :]) for i in range(len(sizes)))
 
-    def parts(self, rows: int) -> int:
-        """How many parts the rows of a plane are cut into, if there are few planes."""
-        if has_dims((self.planes,)):
-            return 1
-        return 1 if self.planes >= self.items else min(rows, -(-self.items // self.planes))
+    def parts(self, rows: int) -> tuple[int, int]:
+        """The rows of an item, and how many parts the rows of a plane are cut into: several, if
+        there are few planes."""
+        if has_dims((self.planes,)) or self.planes >= self.items:
+            return rows, 1
+        each = ceil_div(rows, dim_min(rows, ceil_div(self.items, self.planes)))
+        return each, ceil_div(rows, each)
+
+
+def rows_of(part: Size, rows: int, cut: tuple[int, int]) -> tuple[Size, Size]:
+    """The first row of a part, and how many there are; `cut` is what `parts` says."""
+    each, parts = cut
+    begin = part * each
+    return begin, rows if parts == 1 else minimum(rows - begin, each)
+
+
+def disjoint(window: Window) -> bool:
+    """Whether no element is in two windows, for all sizes."""
+    return window.dilation == 1 and known_less(window.taps, window.stride + 1)
 
 
 def merged_windows(windows: tuple[Window, ...]) -> tuple[Window, ...]:

@@ -6,13 +6,14 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from weft.base.dims import has_dims, typical
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.loops import inside
 from weft.codegen.index import Ptr, Size
 from weft.codegen.pool.problem import Pooling
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function
-from weft.ops.windows import Window
+from weft.ops.windows import Window, window_count
 
 __all__ = ["Row", "each_row", "each_tap", "lanes_of", "lies_inside"]
 
@@ -24,7 +25,9 @@ WRITTEN, WRITTEN_IN_ALL = 8, 9
 def lanes_of(problem: Pooling) -> int:
     """How many neighbouring windows are processed at once."""
     element, last = problem.element, problem.last
-    return 1 if last.out < 3 else element.row_lanes(last.out, last.stride)
+    if typical(last.out) < 3 or has_dims((last.stride,)):
+        return 1
+    return element.row_lanes(last.out, last.stride)
 
 
 class Row:
@@ -116,11 +119,11 @@ def each_tap(
             mask = inside(f, start, last.size, lanes, last.stride)
         body(offset, first + tap, shift, mask)
 
-    leading = [range(w.taps) for w in problem.windows[:-1]]
-    every = list(itertools.product(*leading)) if problem.taps <= WRITTEN_IN_ALL else [None]
+    leading = (range(w.taps) for w in problem.windows[:-1])
+    every = [*itertools.product(*leading)] if _few(problem.taps, WRITTEN_IN_ALL) else [None]
     for chosen in every:
         with each_row(f, problem, places, chosen) as (offset, first):
-            if last.taps <= WRITTEN:
+            if _few(last.taps, WRITTEN):
                 for number in range(last.taps):
                     one(offset, first, number)
             else:
@@ -128,7 +131,15 @@ def each_tap(
                     one(offset, first, tap)
 
 
+def _few(taps: int, most: int) -> bool:
+    return not has_dims((taps,)) and taps <= most
+
+
 def lies_inside(window: Window) -> bool:
-    """Whether all windows are inside the axis."""
+    """Whether all windows are inside the axis, for all sizes."""
+    if has_dims((window.size, window.out, window.taps, window.stride)):
+        padding = window.low, 0
+        rest = window.size, window.taps, window.stride, window.dilation
+        return window.low <= 0 and window_count(*rest, padding) == window.out
     end = (window.out - 1) * window.stride + (window.taps - 1) * window.dilation - window.low
     return window.low <= 0 and end < window.size

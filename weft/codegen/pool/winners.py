@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.codegen.conv.loops import indices, inside, nest
-from weft.codegen.index import Index, Ptr, Size, minimum, unravel
+from weft.codegen.index import Index, Ptr, Size, unravel
+from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
-from weft.codegen.pool.problem import Pooling
+from weft.codegen.pool.problem import Pooling, rows_of
 from weft.codegen.pool.taps import Row, each_tap, lanes_of
 from weft.codegen.scalar.vec import Vec, vector_type
 from weft.codegen.text import Function, Module
@@ -75,22 +76,22 @@ def find_winners(
 
 def _cut(problem: Pooling, item: Index) -> tuple[Size, Size, tuple[Size, Size]]:
     """The plane of an item (batch, channel), and its rows: the first, and how many."""
-    rows, each, parts = _rows(problem)
-    n, channel, part = unravel(item, [problem.batch, problem.channels, parts])
-    begin = part * each
-    count = minimum(rows - begin, each) if parts > 1 else rows
-    return n, channel, (begin, count)
+    rows = _rows(problem)
+    cut = problem.parts(rows)
+    n, channel, part = unravel(item, [problem.batch, problem.channels, cut[1]])
+    return n, channel, rows_of(part, rows, cut)
 
 
-def _rows(problem: Pooling) -> tuple[int, int, int]:
-    """Rows of windows along the first axis, rows of an item, items of a plane."""
-    rows = problem.windows[0].out if len(problem.windows) > 1 else 1
-    each = -(-rows // problem.parts(rows))
-    return rows, each, -(-rows // each)
+def _rows(problem: Pooling) -> int:
+    """Rows of windows along the first axis."""
+    return problem.windows[0].out if len(problem.windows) > 1 else 1
 
 
-def _cost(problem: Pooling, parts: int) -> float:
-    return problem.out * problem.taps / parts / max(lanes_of(problem) / 4, 1) + 20
+def _kernel(name: str, problem: Pooling) -> Kernel:
+    _, parts = problem.parts(_rows(problem))
+    each = 1 / max(lanes_of(problem) / 4, 1)
+    cost = item_cost(20, (each, problem.out * problem.taps // parts))
+    return cost.kernel(name, problem.planes * parts)
 
 
 def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
@@ -99,7 +100,6 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list
     element = problem.element
     store.begin(f)
     v, x, out = (argument(f, place, element.memory) for place in range(3))
-    _, _, parts = _rows(problem)
     with each_item(f) as item:
         n, channel, rows = _cut(problem, item)
         plane = n * problem.channels + channel
@@ -119,7 +119,7 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list
         missing = "0.0" if element.real and lanes_of(problem) == 1 else "zeroinitializer"
         find_winners(f, problem, elements, results, rows, (element.kind, given), give, missing)
     f.do("ret i32 0")
-    return [Kernel(name, problem.planes * parts, _cost(problem, parts))]
+    return [_kernel(name, problem)]
 
 
 def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> list[Kernel]:
@@ -127,7 +127,6 @@ def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> l
     f = module.function(name, "i32", PARAMS)
     store.begin(f)
     x, out = (argument(f, place, problem.element.memory) for place in range(2))
-    _, _, parts = _rows(problem)
     with each_item(f) as item:
         n, channel, rows = _cut(problem, item)
         plane = n * problem.channels + channel
@@ -143,4 +142,4 @@ def emit_indices(module: Module, name: str, problem: Pooling, store: Store) -> l
         results = out + plane * problem.out
         find_winners(f, problem, elements, results, rows, ("i64", given), give)
     f.do("ret i32 0")
-    return [Kernel(name, problem.planes * parts, _cost(problem, parts))]
+    return [_kernel(name, problem)]
