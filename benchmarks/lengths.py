@@ -14,7 +14,7 @@ generate   256 tokens of a decoder whose cache grows by one row in each call: 2 
 
 A ratio is that of the best times. The sides run in turns, in memory of their own that is allocated
 anew several times: where weights lie can make a step a third slower. `first` and `steps` also run
-`torch.compile(dynamic=True)` and `jax.jit`, where these are installed, for --limit seconds each (300):
+`torch.compile(dynamic=True)` and `jax.jit`, where these are installed, for --limit seconds each:
 of one that is not done by then, the row says how far it came.
 """
 

@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from weft.base import dim_algebra
 from weft.base.dim_algebra import Dim, bounds, decide, replaced
 from weft.base.dims import dims_in
+from weft.base.growing_sizes import MOST, first_of, grows
 from weft.base.polynomials import Atom
 from weft.base.size_questions import asked
 
@@ -244,29 +245,20 @@ class AskedSizes:
         found: dict[str, tuple[int, int | None]] = {}
         for core, known in self._known.items():
             names = core.names if isinstance(core, Dim) else ()
-            if len(names) != 1 or known.low >= known.high or not _grows(core, names[0]):
+            if len(names) != 1 or known.low >= known.high or not grows(core, names[0]):
                 continue
             (name,) = names
             if (hint := self.hints.get(name)) is None:
                 continue
             low, high = found.get(name, (0, None))
             if known.low > -math.inf:
-                low = max(low, _first(_reaches(core, name, known.low), 0, hint))
+                low = max(low, first_of(core, name, int(known.low), 0, hint))
             if known.high < math.inf:
-                beyond = _reaches(core, name, known.high + 1)
-                if beyond(MOST):
-                    least = _first(beyond, hint, MOST) - 1
-                    high = least if high is None else min(high, least)
+                beyond = first_of(core, name, int(known.high) + 1, hint, MOST)
+                if beyond < MOST:
+                    high = beyond - 1 if high is None else min(high, beyond - 1)
             found[name] = low, high
         return {name: ends for name, ends in found.items() if ends[0] != ends[1]}
-
-
-#: Sizes are below this, where a bound is looked for.
-MOST = 1 << 40
-
-
-def _reaches(size: int, name: str, least: float) -> Callable[[int], bool]:
-    return lambda number: replaced(size, {name: number}) >= least
 
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -315,45 +307,6 @@ def _narrowed(known: _Known, at: float, sign: str) -> bool:
         return False
     known.high = high
     return True
-
-
-def _grows(size: int, name: str) -> bool:
-    """Whether an expression of one name never falls where the name grows, as is easily seen."""
-    least = 0  # by how much it grows with the name, at least
-    for monomial, factor in size._terms if isinstance(size, Dim) else ():
-        if not monomial:
-            continue
-        if len(monomial) != 1:
-            return False
-        (atom,) = monomial
-        if atom.kind == "name":
-            least += factor
-            continue
-        over, by = atom.args
-        if factor > 0 and atom.kind in ("//", "max") and not isinstance(by, Dim):
-            if not _grows(over, name):
-                return False
-        elif atom.kind == "//" and _slope(over) <= by:
-            least += factor  # it grows by 1 at most
-        else:
-            return False
-    return least >= 0
-
-
-def _slope(size: int) -> float:
-    """The factor of the only name in a sum; infinite where the expression is not of that form."""
-    terms = [(m, k) for m, k in size._terms if m] if isinstance(size, Dim) else []
-    if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0].kind != "name":
-        return math.inf
-    return terms[0][1] if terms[0][1] > 0 else math.inf
-
-
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The first number from `low` to `high` for which something holds that stays so."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
 
 
 def _atoms(size: Dim) -> Iterator[Atom]:

@@ -70,9 +70,9 @@ class Element:
         # Masks are slow: they are used at the ends of rows alone.
         room = f.var(vector_type(self.kind, lanes))
         within, ends, done = (f.fresh(word) for word in ("within", "ends", "done"))
-        all_there = f(f"icmp slt i64 {start}, {stop - lanes + 1}")
+        all_there = f(f"icmp slt i64 {f.size(start)}, {f.size(stop - lanes + 1)}")
         if start != 0:
-            all_there = f(f"and i1 {all_there}, {f(f'icmp sge i64 {start}, 0')}")
+            all_there = f(f"and i1 {all_there}, {f(f'icmp sge i64 {f.size(start)}, 0')}")
         f.branch(all_there, within, ends)
         f.block(within)
         room.store(self.load(f, base + start, lanes))

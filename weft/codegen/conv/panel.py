@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from weft.base.dims import is_zero
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.geometry import Panel
 from weft.codegen.conv.loops import inside, nest, table
@@ -23,7 +22,7 @@ def fill_panel(
     channels: Size,
     starts: list[Size],
     stops: list[Size] | None = None,
-    apart: Size = 0,
+    apart: Size | None = None,
 ) -> None:
     """Copy `channels` channels, beginning with `source`, to `target`.
 
@@ -34,6 +33,7 @@ def fill_panel(
     have space for another vector.
     """
     axes = panel.axes
+    each = panel.channel if apart is None else apart
     lanes = element.whole_lanes(panel.extents[-1], axes[-1].step)
     planes = [len(axis.planes) for axis in axes]
     rows = panel.extents[:-1]
@@ -61,9 +61,7 @@ def fill_panel(
         row_number = places[0]
         for count, place in zip(counts[1:], places[1:], strict=True):
             row_number = row_number * count + place
-        row = (
-            channel * (panel.channel if is_zero(apart) else apart) + row_number * panel.extents[-1]
-        )
+        row = channel * each + row_number * panel.extents[-1]
         with f.loop(0, panel.extents[-1], lanes) as i:
             first = element_at[-1] + i * last.step
             value = element.load_strided(f, base, first, stop, last.step, lanes)

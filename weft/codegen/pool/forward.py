@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.base.dims import has_dims, typical
 from weft.codegen.conv.element import Element
 from weft.codegen.conv.loops import in_lanes, inside, nest
 from weft.codegen.index import Ptr, Size, maximum, minimum, unravel
@@ -92,7 +93,8 @@ def _across(
 ) -> None:
     """Lanes are neighbouring windows."""
     element, last = problem.element, problem.last
-    most = 1 if last.out < 3 else element.whole_lanes(last.out, last.stride)
+    alone = typical(last.out) < 3 or has_dims((last.stride,))
+    most = 1 if alone else element.whole_lanes(last.out, last.stride)
 
     def windows(x: Size, lanes: int, some: str | None) -> None:
         start = constant(element.kind, fold.start(problem), lanes)
