@@ -47,3 +47,38 @@ def test_as_a_backend() -> None:
     assert abs(float(root(weft.tensor(2.0))) - 2**0.5) < 1e-6
     assert abs(float(root(weft.tensor(81.0))) - 9) < 1e-6
     assert len(root.recordings) == 1
+
+
+def last_of_a_list(x: Any, n: Any) -> Any:
+    seen = []
+    i = weft.asarray(0)
+    while i < n:
+        seen.append(x * i)
+        i = i + 1
+    if x.sum() > 0:
+        return seen[-2] * seen[0].sum() + seen[-1]
+    return weft.stack(seen).sum(0)
+
+
+def size_of_a_mask(x: Any, n: Any) -> Any:
+    chosen = x[x > 0.5]
+    total = weft.zeros(chosen.shape[0], dtype=weft.float64)
+    for i in range(n):
+        inner = chosen[chosen > i]
+        total = total + weft.arange(chosen.shape[0]) * inner.sum() + inner.shape[0]
+    return total * chosen
+
+
+@pytest.mark.parametrize("function", [last_of_a_list, size_of_a_mask])
+def test_lists_and_sizes_that_data_tell(function: Any) -> None:
+    """With gradients, which read the lists from the other end."""
+    ours = weft.compile(function, backend="dataflow")
+    theirs = weft.compile(function, backend="interpret")
+    for values in ([1.0, 2.0, 0.75], [-1.0, 0.6, -3.0], [5.0, 5.0, 5.0]):
+        outcomes = []
+        for call in (ours, theirs):
+            x = weft.tensor(values, dtype=weft.float64, requires_grad=True)
+            y = call(x, weft.asarray(4))
+            (g,) = weft.autograd.grad((y * y).sum(), x)
+            outcomes.append((y.detach().numpy().tobytes(), g.numpy().tobytes()))
+        assert outcomes[0] == outcomes[1]

@@ -90,7 +90,8 @@ def _item(run: Any, stack: Any, place: Any) -> tuple[Any, ...]:
 def _only(run: Any, x: Any, place: Any) -> tuple[Any, ...]:
     zeros = OPS["stack_zeros"].eval
     assert callable(zeros)
-    (empty,) = zeros(run, shape=tuple(x.shape), dtype=x.dtype, device=x.device, depth=1)
+    kind = run.type_of(x)
+    (empty,) = zeros(run, shape=kind.shape, dtype=kind.dtype, device=kind.device, depth=1)
     return (Only(x, int(place), empty),)
 
 

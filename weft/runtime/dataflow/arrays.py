@@ -12,6 +12,7 @@ from weft.core.call_errors import cause, explained
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for
 from weft.ir.op import Op
+from weft.ir.types import TensorType
 
 ndarray = np.ndarray
 generic = np.generic
@@ -70,7 +71,7 @@ def unwrapped(out: Any) -> Any:
 
 
 class ArrayRunner:
-    """What evaluates ops on stacks: `run.call`, `run.sizes`; see `weft.ir.interpret.Runner`."""
+    """What evaluates ops on stacks of arrays, as `weft.ir.interpret.Runner` does with tensors."""
 
     __slots__ = ("_quiet", "sizes")
 
@@ -80,3 +81,6 @@ class ArrayRunner:
 
     def call(self, op: Op, *arrays: Any, **attrs: Any) -> Any:
         return call_op(op, list(arrays), attrs, self._quiet)
+
+    def type_of(self, value: Any) -> TensorType:
+        return wrap(value).type

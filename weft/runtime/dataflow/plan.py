@@ -12,9 +12,13 @@ only if all its inputs are.
 
 from __future__ import annotations
 
+from typing import Any
+
+from weft.base.device import CPU
 from weft.ir.contexts import FRAME, Contexts
 from weft.ir.graph import Graph, Node, Value
-from weft.ops.flow import FIXED_ROLES
+from weft.ir.literal import CONSTANT
+from weft.ops.flow import FIXED_ROLES, FLOW_SIGNAL, called
 from weft.runtime.dataflow.tasks import Task, task_of
 
 __all__ = ["OP", "ExecutionPlan"]
@@ -24,12 +28,15 @@ OP, BRANCH, LOOP_SWITCH, ENTER, ENTER_FIXED, EXIT, NEXT, MERGE, OUTPUTS = range(
 
 #: Entries that a value goes to, each with the node that reads it there.
 Readers = tuple[tuple[int, int], ...]
+Uses = dict[Value, list[tuple[int, int]]]
+#: Steps that only pass values on; besides merges of branches.
+_PASSIVE = (BRANCH, LOOP_SWITCH, ENTER_FIXED, EXIT)
 
 
 class FramePlan:
     """One frame: the graph outside of loops, or the body of a loop.
 
-    blank     an entry for each input of its nodes, without a value
+    blank     an entry for each input of its nodes: a constant, or no value yet
     waits     for each node, how many of its inputs are missing when an iteration begins
     enters    how many values enter it
     exits     the nodes through which values leave it
@@ -42,7 +49,7 @@ class FramePlan:
         self.name = name
         self.around = around
         self.first = first  # the number of its first node: where it stands in the program
-        self.blank: list[None] = []
+        self.blank: list[Any] = []
         self.waits: list[int] = []
         self.nodes: list[int] = []
         self.enters = 0
@@ -54,7 +61,8 @@ class ExecutionPlan:
 
     kind      which step it is
     tasks     for an OP: what runs
-    start, stop   its entries; `own` counts nodes within their frame, for `waits`
+    start, stop   its entries
+    own       its number among the nodes of its frame
     readers   for each output: who reads it when it is alive
     heirs     for each output: who is told when it is dead, merges included
     """
@@ -69,7 +77,6 @@ class ExecutionPlan:
         self.start = [0] * count
         self.stop = [0] * count
         self.own = [0] * count
-        self.frame_of = [0] * count
         self.into = [0] * count  # for an enter: the frame that it leads to
         self.sides = [0] * count  # for a branch by number: how many sides; 0: by true or false
         self.readers: list[tuple[Readers, ...]] = [()] * count
@@ -81,19 +88,52 @@ class ExecutionPlan:
         self.outputs = count - 1  # the node that takes the outputs
         self._number = {node: i for i, node in enumerate(graph.nodes)}
         self._contexts = contexts
-        uses = self._place()
+        self._constants = _constants(graph)
+        unread = self._unread()
+        uses = self._place(unread)
         self._connect(uses)
         self.inputs = [self._readers(value, uses) for value in graph.inputs]
-        self.sources = [i for i, node in enumerate(graph.nodes) if not node.inputs]
+        self.sources = [
+            i for i, node in enumerate(graph.nodes) if not node.inputs and node not in unread
+        ]
 
     # --- making it ----------------------------------------------------------------------------
 
-    def _place(self) -> dict[Value, list[tuple[int, int, int]]]:
-        """Give each node its kind, frame and entries; returns the uses of each value: node,
-        position, entry."""
-        uses: dict[Value, list[tuple[int, int, int]]] = {}
+    def _unread(self) -> set[Node]:
+        """Nodes that compute nothing and that nobody reads, as their values are known already or
+        not used: they do not run."""
+        unread: set[Node] = set()
+        read = set(self.graph.outputs)
+        for node in reversed(self.nodes):
+            kind = self._kind(node)
+            passive = kind in _PASSIVE or node.op is FLOW_SIGNAL or self._is_constant(node)
+            if kind == MERGE:
+                passive = not self._contexts.constructs[str(node.attrs["of"])].is_loop
+            if passive and not any(value in read for value in node.outputs):
+                unread.add(node)
+            else:
+                inputs = node.inputs[1:] if kind == NEXT else node.inputs
+                read.update(v for v in inputs if not self._is_filled(node, v))
+        return unread
+
+    def _is_constant(self, node: Node) -> bool:
+        return bool(node.outputs) and node.outputs[0] in self._constants
+
+    def _is_filled(self, node: Node, value: Value) -> bool:
+        """Whether an input is there from the beginning: a constant, beside an input that is not."""
+        return (
+            value in self._constants
+            and not node.op.flow
+            and any(other not in self._constants for other in node.inputs)
+        )
+
+    def _place(self, unread: set[Node]) -> Uses:
+        """Give each node its kind, frame and entries; returns the uses of each value."""
+        uses: Uses = {}
         for i, node in enumerate(self.nodes):
             self.kind[i] = self._kind(node)
+            if node in unread:
+                continue
             if self.kind[i] == OP and node.op.flow != "condition":
                 self.tasks[i] = task_of(node)
             frame = self._frame(node, i)
@@ -103,22 +143,21 @@ class ExecutionPlan:
         self._entries(self.outputs, self.frames[0], self.graph.outputs, uses)
         return uses
 
-    def _entries(
-        self,
-        i: int,
-        frame: FramePlan,
-        inputs: tuple[Value, ...],
-        uses: dict[Value, list[tuple[int, int, int]]],
-    ) -> None:
-        self.frame_of[i] = frame.index
+    def _entries(self, i: int, frame: FramePlan, inputs: tuple[Value, ...], uses: Uses) -> None:
+        node = self.nodes[i] if i < self.outputs else None
         self.own[i] = len(frame.nodes)
         frame.nodes.append(i)
         self.start[i] = len(frame.blank)
-        for position, value in enumerate(inputs):
-            uses.setdefault(value, []).append((i, position, len(frame.blank)))
+        waits = 0
+        for value in inputs:
+            if node is not None and self._is_filled(node, value):
+                frame.blank.append(self._constants[value])
+                continue
+            uses.setdefault(value, []).append((len(frame.blank), i))
             frame.blank.append(None)
+            waits += 1
         self.stop[i] = len(frame.blank)
-        frame.waits.append(len(inputs))
+        frame.waits.append(waits)
 
     def _kind(self, node: Node) -> int:
         flow = node.op.flow
@@ -154,33 +193,35 @@ class ExecutionPlan:
                 return self._frames[name]
         return self.frames[0]
 
-    def _connect(self, uses: dict[Value, list[tuple[int, int, int]]]) -> None:
+    def _connect(self, uses: Uses) -> None:
         for i, node in enumerate(self.nodes):
-            kind = self.kind[i]
-            if kind == NEXT:
-                self.readers[i] = (self._readers(node.inputs[0], uses),)
-            elif kind == LOOP_SWITCH:  # what a loop's dead side holds never leaves it
-                self.readers[i] = tuple([self._readers(value, uses) for value in node.outputs])
-            elif kind != MERGE:
-                self.readers[i] = tuple([self._readers(value, uses) for value in node.outputs])
-                self.heirs[i] = tuple([self._heirs(value, uses) for value in node.outputs])
-            else:
-                self.heirs[i] = tuple([self._heirs(value, uses) for value in node.outputs])
+            values = node.inputs[:1] if self.kind[i] == NEXT else node.outputs
+            self.readers[i] = tuple([self._readers(value, uses) for value in values])
+            # Dead values do not go around a loop, and what its dead side holds never leaves it.
+            if self.kind[i] not in (NEXT, LOOP_SWITCH):
+                self.heirs[i] = tuple([tuple(uses.get(value, ())) for value in values])
 
-    def _readers(self, value: Value, uses: dict[Value, list[tuple[int, int, int]]]) -> Readers:
+    def _readers(self, value: Value, uses: Uses) -> Readers:
         """Who reads a live value: past merges and conditions."""
         found: list[tuple[int, int]] = []
         waiting = [value]
         while waiting:
-            for node, _position, entry in uses.get(waiting.pop(), ()):
+            for entry, node in uses.get(waiting.pop(), ()):
                 if self.kind[node] == MERGE or self._is_condition(node):
                     waiting.append(self.nodes[node].outputs[0])
                 else:
                     found.append((entry, node))
         return tuple(sorted(found, key=lambda reader: reader[1]))
 
-    def _heirs(self, value: Value, uses: dict[Value, list[tuple[int, int, int]]]) -> Readers:
-        return tuple([(entry, node) for node, _position, entry in uses.get(value, ())])
-
     def _is_condition(self, node: int) -> bool:
         return node < self.outputs and self.nodes[node].op.flow == "condition"
+
+
+def _constants(graph: Graph) -> dict[Value, Any]:
+    """The arrays of constants on the CPU, which need not be made in each iteration."""
+    found: dict[Value, Any] = {}
+    for node in graph.nodes:
+        made = called(node)
+        if made.op is CONSTANT and made.attrs["device"] == CPU:
+            found[node.outputs[0]] = made.attrs["value"].array
+    return found
