@@ -19,6 +19,7 @@ from weft.ir.contexts import FRAME, Contexts
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ops.flow import FIXED_ROLES, FLOW_SIGNAL, called
+from weft.runtime.dataflow.arrays import asarray
 from weft.runtime.dataflow.tasks import Task, task_of
 
 __all__ = ["OP", "ExecutionPlan"]
@@ -223,5 +224,5 @@ def _constants(graph: Graph) -> dict[Value, Any]:
     for node in graph.nodes:
         made = called(node)
         if made.op is CONSTANT and made.attrs["device"] == CPU:
-            found[node.outputs[0]] = made.attrs["value"].array
+            found[node.outputs[0]] = asarray(made.attrs["value"].array)
     return found
