@@ -102,6 +102,23 @@ class EmulatedDriver:
         kernel = OPS[call.op].kernels[np.ndarray][dtype.numpy]
         out[...] = kernel(*given, **call.attrs)
 
+    def copy(self, to: int, source: int, size: int) -> None:
+        self.log.append("copy")
+        ctypes.memmove(to, source, size)
+
+    def clear(self, address: int, size: int) -> None:
+        ctypes.memset(address, 0, size)
+
+    def repeat(self, predicate: int, flag: int, run: Callable[[], None]) -> None:
+        while _holds(predicate) and not ctypes.c_int32.from_address(flag).value:
+            self.log.append("again")
+            run()
+
+    def choose(
+        self, predicate: int, _flag: int, yes: Callable[[], None], no: Callable[[], None]
+    ) -> None:
+        (yes if _holds(predicate) else no)()
+
     def in_turn(self, before: int) -> int:
         return before
 
@@ -111,6 +128,10 @@ class EmulatedDriver:
     def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
         self.log.append("capture")
         return run
+
+
+def _holds(predicate: int) -> bool:
+    return ctypes.c_uint8.from_address(predicate).value != 0
 
 
 class _Flag:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from weft.codegen.contract import SMALL_CONSTANT, NotNative
 from weft.codegen.cuda.block import BlockCode, room_of
 from weft.codegen.cuda.convolution import CONVOLUTIONS
 from weft.codegen.cuda.fits import block_threads, whole_threads
+from weft.codegen.cuda.flow import Room, check_flow, emit_counter, emit_push, emit_reset
 from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
@@ -17,9 +19,9 @@ from weft.codegen.cuda.matrix import is_matrix, matrices
 from weft.codegen.cuda.nodes import FAILING_NODES, NODES, emit_check
 from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
-from weft.ir.graph import Graph, Value
+from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType
-from weft.ops.cards import NLL
+from weft.ops.cards import NLL, WHILE
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -66,11 +68,12 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class Work:
     """
-    kind      "launch", "product", "convolution" or "call"
+    kind      "launch", "product", "convolution", "call", or "flow": control flow around launches
     step      of the plan; of a whole program, the last one
     launches  the kernels of a launch
     buffers   the values behind its parameters, None for scratch memory, `FLAG` and such, results
     views     of a product: how its operands lie
+    nested    of control flow: what its graphs do
     """
 
     kind: str
@@ -78,6 +81,14 @@ class Work:
     launches: tuple[Launch, ...] = ()
     buffers: tuple[Value | Result | str | None, ...] = ()
     views: tuple[View, ...] = ()
+    nested: tuple[tuple[Work, ...], ...] = ()
+
+    def all(self) -> Iterator[Work]:
+        """This and what is nested in it."""
+        yield self
+        for works in self.nested:
+            for work in works:
+                yield from work.all()
 
 
 @dataclass
@@ -99,6 +110,8 @@ class CudaEmitter(Emitter):
         self.work: list[Work] = []
         self._block: BlockCode | None = None
         self._whole: Graph | None = None  # that is one kernel
+        self._blocks: set[Node] = set()  # control flow that is one kernel
+        self._flows: dict[int, tuple[Launch, ...]] = {}  # by step: what else control flow launches
         #: Whether kernels use memory for stacks.
         self.stacks = False
         #: Inputs whose values are checked before a run, each with the kernel that does it.
@@ -116,17 +129,27 @@ class CudaEmitter(Emitter):
             self._block = BlockCode(self.module, threads, stacks=stacks, whole=True)
             self.stacks = stacks
             return
+        threads = max(self._choose(graph, most), min(32, most))
+        self._block = BlockCode(self.module, threads, stacks=True, whole=False)
+
+    def _choose(self, graph: Graph, most: int) -> int:
+        """Which nodes of control flow are for one block, and how many threads that has."""
+        threads = 0
         for node in graph.nodes:
             if node.graphs:
                 found = block_threads(node, self.target, most)
-                if not found:
-                    raise NotNative(f"this {node.op.name} has no code for GPUs yet")
+                if found:
+                    self._blocks.add(node)
+                else:
+                    check_flow(node)
+                    found = max(self._choose(inner, most) for inner in node.graphs)
                 threads = max(threads, found)
-        self._block = BlockCode(self.module, max(threads, min(32, most)), stacks=True, whole=False)
+        return threads
 
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         group = step.group
-        if self._block is not None and (self.inside or self._whole is not None):
+        one = self._whole is not None or not self._blocks.isdisjoint(self.inside)
+        if self._block is not None and one:
             node = step.nodes[0]
             checked = not self.inside and node.op is NLL and is_input(node.inputs[1])
             if checked:
@@ -194,6 +217,8 @@ class CudaEmitter(Emitter):
         """The kernel of control flow, or of an op on a stack."""
         if self._block is None:
             raise NotNative(f"{step.nodes[0].op.name} has no code for GPUs yet")
+        if step.nested and step.nodes[0] not in self._blocks:
+            return self._around(step, name)
         launch = self._block.step_kernel(step, name)
         self._launches[id(step)] = (launch,)
         self._stacked.add(id(step))
@@ -201,6 +226,19 @@ class CudaEmitter(Emitter):
         self.may_fail = self.may_fail or fails
         self.stacks = True
         return [Kernel(name, 1, 20_000.0, room_of(step))]
+
+    def _around(self, step: Step, name: str) -> list[Kernel]:
+        """Control flow around launches."""
+        node, helpers = step.nodes[0], []
+        if node.op is WHILE and node.attrs["counted"]:
+            carries = len(node.inputs) - node.attrs["consts"]
+            helpers.append(emit_counter(self.module, f"{name}_count"))
+            for number, value in enumerate(node.graphs[1].outputs[carries:]):
+                helpers += emit_push(self.module, f"{name}_push{number}", value)
+        self._flows[id(step)] = tuple(helpers)
+        self.may_fail = self.may_fail or self.target.may_fail(step.group)
+        self.stacks = True
+        return [Kernel("", 1, 50_000.0, Room.of(step).size)]
 
     def _emit_whole(self, plan: GraphPlan) -> None:
         """One kernel, behind what the CPU computes."""
@@ -237,24 +275,41 @@ class CudaEmitter(Emitter):
         if self._whole is not None:
             self._emit_whole(plan.root)
             return
-        bounds = EMPTY_STACKS
-        for step in plan.root.steps:
+        self._bounds = EMPTY_STACKS
+        if self._flows:
+            self._bounds = STACKS
+            reset = emit_reset(self.module, "reset")
+            self.work.append(Work("launch", plan.root.steps[0], (reset,), (STACKS,)))
+        self.work += self._works(plan.root)
+
+    def _works(self, plan: GraphPlan) -> Iterator[Work]:
+        for step in plan.steps:
             if id(step) in self._launches:
                 buffers = tuple(arguments(step.group, step.kernels))
                 if id(step) in self._stacked:
-                    buffers, bounds = (*buffers, bounds, STACKS, FLAG), STACKS
+                    buffers = (*buffers, self._bounds, STACKS, FLAG)
+                    self._bounds = STACKS
                 if id(step) in self._flagged:
                     buffers = (*buffers, FLAG)
-                self.work.append(Work("launch", step, self._launches[id(step)], buffers))
+                yield Work("launch", step, self._launches[id(step)], buffers)
+            elif id(step) in self._flows:
+                nested = tuple(tuple(self._works(inner)) for inner in step.nested)
+                calls = [work for works in nested for work in works if work.kind == "call"]
+                if calls:
+                    name = calls[0].step.nodes[0].op.name
+                    raise NotNative(f"{name} in a loop has no code for GPUs yet")
+                leaves = [op for op in step.group.operands[step.nodes[0]] if isinstance(op, Leaf)]
+                buffers = (*[leaf.root for leaf in leaves], *step.nodes[0].outputs)
+                yield Work("flow", step, self._flows[id(step)], buffers, nested=nested)
             elif step.kind == "kernel":
                 operands = step.group.operands[step.nodes[0]]
                 leaves = [leaf for leaf in operands if isinstance(leaf, Leaf)]
                 buffers = (*[leaf.root for leaf in leaves], step.nodes[0].outputs[0])
                 views = tuple(leaf.view for leaf in leaves)
                 kind = "convolution" if step.nodes[0].op.name in CONVOLUTIONS else "product"
-                self.work.append(Work(kind, step, buffers=buffers, views=views))
+                yield Work(kind, step, buffers=buffers, views=views)
             else:
-                self.work.append(Work("call", step))
+                yield Work("call", step)
 
 
 def _is_there(value: Value, plan: GraphPlan) -> bool:

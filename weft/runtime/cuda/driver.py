@@ -13,6 +13,7 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
+from weft.runtime.cuda.conditional import Conditional
 from weft.runtime.cuda.convolutions import Dnn, is_there
 from weft.runtime.cuda.modules import load
 from weft.runtime.cuda.products import Blas, Gemm
@@ -51,6 +52,20 @@ class Driver(Protocol):
 
     def view(self, array: Any, offset: int, shape: Sequence[int], dtype: Any) -> Any:
         """A part of an array of bytes as another array."""
+
+    def copy(self, to: int, source: int, size: int) -> None:
+        """Start a copy of some bytes."""
+
+    def clear(self, address: int, size: int) -> None:
+        """Start to set some bytes to 0."""
+
+    def repeat(self, predicate: int, flag: int, run: Callable[[], None]) -> None:
+        """What `run` starts again and again, while a byte is not 0, and a flag is."""
+
+    def choose(
+        self, predicate: int, flag: int, yes: Callable[[], None], no: Callable[[], None]
+    ) -> None:
+        """What one of two functions starts: the first where a byte is not 0."""
 
     def in_turn(self, before: int) -> int:
         """The stream into which work goes now; waits for `before`, if that is another one."""
@@ -110,6 +125,8 @@ class CupyDriver:
         self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
         self._blas: Blas | None = None
         self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._nodes: Conditional | None = None
+        self._conditional: Conditional | None = None  # while work is captured
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         if not names:
@@ -149,6 +166,43 @@ class CupyDriver:
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         return array[offset : offset + size].view(dtype).reshape(tuple(shape))
 
+    def copy(self, to: int, source: int, size: int) -> None:
+        if to != source and size:
+            runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
+            runtime.memcpyAsync(to, source, size, runtime.memcpyDeviceToDevice, stream.ptr)
+
+    def clear(self, address: int, size: int) -> None:
+        stream = self._cupy.cuda.get_current_stream()
+        self._cupy.cuda.runtime.memsetAsync(address, 0, size, stream.ptr)
+
+    def repeat(self, predicate: int, flag: int, run: Callable[[], None]) -> None:
+        if self._conditional is not None:
+            self._conditional.repeat(predicate, flag, run)
+            return
+        while self._holds(predicate, flag):
+            run()
+
+    def choose(
+        self, predicate: int, flag: int, yes: Callable[[], None], no: Callable[[], None]
+    ) -> None:
+        if self._conditional is not None:
+            self._conditional.when(predicate, flag, 1, yes)
+            self._conditional.when(predicate, flag, 0, no)
+        elif self._holds(predicate, flag):
+            yes()
+        else:
+            no()
+
+    def _holds(self, predicate: int, flag: int) -> bool:
+        """Whether a byte on the GPU is not 0, and no kernel has failed."""
+        runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
+        byte, status = ctypes.c_uint8(), ctypes.c_int32()
+        for number, address in ((byte, predicate), (status, flag)):
+            kind, size = runtime.memcpyDeviceToHost, ctypes.sizeof(number)
+            runtime.memcpyAsync(ctypes.addressof(number), address, size, kind, stream.ptr)
+        stream.synchronize()
+        return byte.value != 0 and status.value == 0
+
     def in_turn(self, before: int) -> int:
         now: int = self._cupy.cuda.get_current_stream().ptr
         if now != before:
@@ -162,11 +216,15 @@ class CupyDriver:
         cuda, stream = self._cupy.cuda, self._stream
         before = cuda.get_current_stream()
         before.synchronize()
+        if self._nodes is None:
+            self._nodes = Conditional(self._cupy, self.machine)
         with stream:
             stream.begin_capture()
+            self._conditional = self._nodes
             try:
                 run()
             finally:
+                self._conditional = None
                 graph = stream.end_capture()
         graph.upload(stream)
         stream.synchronize()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from weft.codegen.cuda.emitter import (
     Result,
     Work,
 )
+from weft.codegen.cuda.loops import Launch
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import matrices
 from weft.core.bind import bind
@@ -49,6 +50,7 @@ from weft.ir.types import StackType, TensorType
 from weft.passes.lowering.lower import lowered
 from weft.passes.lowering.on_device import on_device
 from weft.runtime.cuda.driver import Driver, Flag
+from weft.runtime.cuda.flow import run_flow
 from weft.runtime.cuda.products import gemms
 from weft.runtime.cuda.stacks import Stacks
 from weft.runtime.executable import Program
@@ -147,9 +149,11 @@ class CudaProgram(Program):
                 self._host_values.update(work.step.nodes[0].outputs)
         self._rest = [work for work in self.work if work not in self._first]
         for work in self._rest:
+            if any(isinstance(one, Result) for one in work.buffers):
+                continue  # it is the whole program
             node = work.step.nodes[0]
             given = [value for value in node.inputs if _is_host(value)]
-            brought = work.kind == "launch" and self._host_values.issuperset(given)
+            brought = work.kind in ("launch", "flow") and self._host_values.issuperset(given)
             if any(map(_is_host, node.outputs)) or (given and not brought):
                 raise NotNative("it computes on the CPU with what the GPU made")
         #: Results on the CPU, such as the state of a random generator.
@@ -168,7 +172,8 @@ class CudaProgram(Program):
         self.calls = [work.step.nodes[0] for work in self._rest if work.kind == "call"]
         #: Values on the CPU, or computed from such, that kernels read.
         self._uploaded = self._read_by_kernels()
-        names = [launch.name for work in self.work for launch in work.launches]
+        every = [part for work in self.work for part in work.all()]
+        names = [launch.name for work in every for launch in work.launches]
         self.kernels = list(names)
         numbers = {value: number for number, value in enumerate(whole.inputs)}
         self._checks = [(numbers[value], launch) for value, launch in emitter.checks]
@@ -212,12 +217,12 @@ class CudaProgram(Program):
             id(work): list(
                 gemms(*matrices(work.views, work.step.nodes[0].outputs[0].tensor_type.shape))
             )
-            for work in self.work
+            for work in every
             if work.kind == "product"
         }
         self._convolutions = {
             id(work): made
-            for work in self.work
+            for work in every
             if work.kind == "convolution"
             and (made := convolution_of(work.step.nodes[0])) is not None
         }
@@ -232,6 +237,8 @@ class CudaProgram(Program):
         products = sum(len(calls) for calls in self._products.values())
         products += len(self._convolutions)
         said = f"{len(self.kernels)} kernels and {products} products on {self._at}"
+        flows = sum(work.kind == "flow" for work in self.work)
+        said += f", in {flows} loops or branches" if flows else ""
         if not self.calls:
             return f"{said}, launched as one CUDA graph"
         names = ", ".join(dict.fromkeys(node.op.name for node in self.calls))
@@ -462,10 +469,27 @@ class CudaProgram(Program):
     # --- what runs ------------------------------------------------------------------------------
 
     def _run(self, buffers: _Buffers) -> None:
+        self._launch(self._rest, buffers)
+        for number, value in enumerate(self._plan.root.results):
+            if number in self._host_results or number in self._written:
+                continue
+            if value in self._fixed or self._plan.root.outputs.get(value) != number:
+                out = buffers.outputs[number]
+                out.reshape(-1)[...] = buffers.array(value).reshape(-1)
+
+    def _start(self, launch: Launch, addresses: Sequence[int]) -> None:
+        function = self._functions[launch.name]
+        self._driver.launch(function, launch.blocks, launch.threads, addresses)
+
+    def _launch(self, works: Sequence[Work], buffers: Any) -> None:
+        """Start some work. `buffers` says where values lie."""
         driver = self._driver
-        for work in self._rest:
+        for work in works:
             if work.kind == "call":
                 self._call_card(work, buffers)
+                continue
+            if work.kind == "flow":
+                run_flow(self, work, buffers)
                 continue
             at = [buffers.address(value, work) for value in work.buffers]
             if work.kind == "product":
@@ -477,13 +501,7 @@ class CudaProgram(Program):
                 driver.convolution(self._convolutions[id(work)], at)
                 continue
             for launch in work.launches:
-                driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
-        for number, value in enumerate(self._plan.root.results):
-            if number in self._host_results or number in self._written:
-                continue
-            if value in self._fixed or self._plan.root.outputs.get(value) != number:
-                out = buffers.outputs[number]
-                out.reshape(-1)[...] = buffers.array(value).reshape(-1)
+                self._start(launch, at)
 
     def _call_card(self, work: Work, buffers: _Buffers) -> None:
         node = work.step.nodes[0]
