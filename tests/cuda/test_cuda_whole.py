@@ -11,7 +11,7 @@ import pytest
 import test_cuda_compiled as compiled_cases
 import test_cuda_items as item_cases
 from control_programs import PROGRAMS
-from cuda_device import REAL, cuda
+from cuda_device import cuda
 from cuda_samples import up
 from op_calls import flat
 from test_cuda_control import both, tensors
@@ -22,14 +22,13 @@ from weft.runtime.cuda import opening
 from weft.runtime.cuda.program import CudaProgram
 
 __all__ = ["cuda"]
-pytestmark = pytest.mark.skipif(REAL, reason="GPUs take such programs so in all tests")
 
 
 @pytest.fixture(autouse=True)
 def whole(cuda: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs of few steps are taken, too."""
     monkeypatch.setattr(fits, "STEPS", 0)
-    driver = opening._Found.driver
+    driver = opening.driver()
     machine = driver.machine
     driver.machine = dataclasses.replace(machine, whole=True)
     yield

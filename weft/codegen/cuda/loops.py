@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from weft.codegen.cuda.builder import KernelBuilder
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.rows import KeptRow, LoopedRow, Row
 from weft.codegen.elementwise import load, memory_type, store
 from weft.codegen.index import Index, Ptr, Size, minimum, unravel
 from weft.codegen.loops.access import Access, Loop, coalesced, dtype_of, result_access
@@ -29,7 +30,7 @@ from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
 
-__all__ = ["Launch", "emit_group"]
+__all__ = ["GroupCode", "Launch", "emit_group"]
 
 #: Elements that a thread of an elementwise kernel computes, where there are many.
 PER_THREAD = 4
@@ -60,7 +61,7 @@ def emit_group(
     """The kernels of a loop group in their order, and how many bytes of scratch memory they need:
     it is their last buffer. `gated`: one more is the program's flag, and they do nothing if it is
     set. `machine`: they are parts of a kernel of one block, whose threads run all blocks."""
-    made = _Group(module, name.replace(".", "_"), group, places, gated, machine)
+    made = GroupCode(module, name.replace(".", "_"), group, places, gated, machine)
     if any(node.op.reduction for node in group.nodes):
         made.reducing()
     else:
@@ -72,7 +73,7 @@ def _bytes(reduction: Reduction) -> int:
     return max(1, reduction.dtype.itemsize)
 
 
-class _Group:
+class GroupCode:
     def __init__(
         self,
         module: Module,
@@ -99,7 +100,7 @@ class _Group:
 
     # --- what all kernels share -----------------------------------------------------------------
 
-    def _count(self, axes: Sequence[int]) -> int:
+    def count(self, axes: Sequence[int]) -> int:
         return math.prod(self.sizes[axis] for axis in axes)
 
     def _builder(self, suffix: str = "") -> KernelBuilder:
@@ -133,15 +134,15 @@ class _Group:
             for access in self.accesses
         }
 
-    def _loops(self, axes: Sequence[int]) -> list[Loop]:
+    def loops(self, axes: Sequence[int]) -> list[Loop]:
         return coalesced(axes, self.sizes, self.accesses)
 
     @staticmethod
-    def _index(loops: Sequence[Loop], item: Size) -> dict[int, Size]:
+    def index(loops: Sequence[Loop], item: Size) -> dict[int, Size]:
         found = unravel(item, [loop.size for loop in loops])
         return {loop.axis: i for loop, i in zip(loops, found, strict=True)}
 
-    def _store(self, point: Point, value: Value) -> None:
+    def store(self, point: Point, value: Value) -> None:
         point.store(result_access(self.group, value), point.value(value))
 
     def _part(self, builder: KernelBuilder, node: Node) -> Ptr:
@@ -158,7 +159,7 @@ class _Group:
     def elementwise(self) -> None:
         builder = self._builder()
         f = builder.f
-        loops = self._loops(self.group.space.order)
+        loops = self.loops(self.group.space.order)
         total = math.prod(loop.size for loop in loops)
         threads = self.machine.threads
         each = PER_THREAD if total >= MANY else 1
@@ -167,9 +168,9 @@ class _Group:
         first = builder.block() * (threads * each) + builder.thread()
 
         def element(item: Index) -> None:
-            point = Point(f, self.group, pointers.__getitem__, self._index(loops, item))
+            point = Point(f, self.group, pointers.__getitem__, self.index(loops, item))
             for value in self.group.outputs:
-                self._store(point, value)
+                self.store(point, value)
 
         for part in range(each):
             item = first + part * threads
@@ -207,7 +208,7 @@ class _Group:
 
     def _totals(self, after: list[Node]) -> None:
         """Threads of all blocks go over the elements; each block leaves one part."""
-        loops = self._loops(self.group.space.order)
+        loops = self.loops(self.group.space.order)
         total = math.prod(loop.size for loop in loops)
         threads = self.machine.threads
         blocks = max(1, min(self.machine.blocks, -(-total // (4 * threads))))
@@ -219,11 +220,11 @@ class _Group:
         for node in after:
             self._take(node, blocks)
         with f.loop(first, total, blocks * threads) as item:
-            point = Point(f, self.group, pointers.__getitem__, self._index(loops, item))
-            self._add(point, sums)
+            point = Point(f, self.group, pointers.__getitem__, self.index(loops, item))
+            self.add(point, sums)
             for value in self.group.outputs:
                 if value not in self.group.after:
-                    self._store(point, value)
+                    self.store(point, value)
         for node, var in sums.items():
             self._whole_or_part(builder, node, var, blocks, threads)
         self._launch(builder, blocks, threads)
@@ -234,8 +235,8 @@ class _Group:
         self, row: list[int], kept: list[int], summed: list[int], after: list[Node]
     ) -> None:
         """A thread for each place of the row and each piece of the summed axes."""
-        inner, count = self._count(row), self._count(summed)
-        columns = self._count(kept) * inner
+        inner, count = self.count(row), self.count(summed)
+        columns = self.count(kept) * inner
         threads = self.machine.threads
         wanted = -(-self.machine.blocks * threads // (2 * columns))
         pieces = max(1, min(count // 8, wanted))
@@ -243,8 +244,8 @@ class _Group:
         builder = self._builder()
         f = builder.f
         pointers = self._pointers(builder)
-        kept_loops, row_loops = self._loops(kept), self._loops(row)
-        summed_loops = self._loops(summed)
+        kept_loops, row_loops = self.loops(kept), self.loops(row)
+        summed_loops = self.loops(summed)
         share = -(-count // pieces)
         item = builder.block() * threads + builder.thread()
         for node in after:
@@ -252,7 +253,7 @@ class _Group:
         with f.when(f(f"icmp ult i64 {item}, {columns * pieces}")):
             rest, place = item // inner, item % inner
             outer, piece = rest // pieces, rest % pieces
-            index = self._index(kept_loops, outer) | self._index(row_loops, place)
+            index = self.index(kept_loops, outer) | self.index(row_loops, place)
             sums = self._begin(builder, after)
             start = piece * share
             with f.loop(start, minimum(start + share, count)) as i:
@@ -260,12 +261,12 @@ class _Group:
                     f,
                     self.group,
                     pointers.__getitem__,
-                    index | self._index(summed_loops, i),
+                    index | self.index(summed_loops, i),
                 )
-                self._add(point, sums)
+                self.add(point, sums)
                 for value in self.group.outputs:
                     if value not in self.group.after:
-                        self._store(point, value)
+                        self.store(point, value)
             for node, var in sums.items():
                 part = self._part(builder, node) + item
                 store(f, self.reductions[node].dtype, part, var.load(), 1)
@@ -282,7 +283,7 @@ class _Group:
         whole: bool,
     ) -> None:
         """A block goes over one row, or over the rows of a piece of the summed axes."""
-        length = self._count(row)
+        length = self.count(row)
         if self._part_of and length <= SHORT and (whole or not after):
             self._short_rows(row, kept, summed, after)
             return
@@ -293,11 +294,11 @@ class _Group:
         builder = self._builder()
         f = builder.f
         pointers = self._pointers(builder)
-        kept_loops, summed_loops = self._loops(kept), self._loops(summed)
-        count = self._count(summed)
-        pieces = self._pieces(self._count(kept), count) if after else count
+        kept_loops, summed_loops = self.loops(kept), self.loops(summed)
+        count = self.count(summed)
+        pieces = self._pieces(self.count(kept), count) if after else count
         share = -(-count // pieces)
-        blocks = self._count(kept) * pieces
+        blocks = self.count(kept) * pieces
         outer, piece = builder.block() // pieces, builder.block() % pieces
         totals = after if whole else []
         columns = [] if whole else after
@@ -319,12 +320,12 @@ class _Group:
                     store(f, reduction.dtype, at + column, reduction.begin(1), 1)
         start = piece * share
         with f.loop(start, minimum(start + share, count)) as i:
-            index = self._index(kept_loops, outer) | self._index(summed_loops, i)
-            rows: _Row
+            index = self.index(kept_loops, outer) | self.index(summed_loops, i)
+            rows: Row
             if each:
-                rows = _KeptRow(self, builder, row, index, pointers, threads, each, sums, own)
+                rows = KeptRow(self, builder, row, index, pointers, threads, each, sums, own)
             else:
-                rows = _LoopedRow(self, builder, row, index, pointers, threads, sums, column_at)
+                rows = LoopedRow(self, builder, row, index, pointers, threads, sums, column_at)
             self._stages(builder, index, pointers, threads, rows)
         for node, kept_sums in own.items():
             for number, var in enumerate(kept_sums):
@@ -345,13 +346,13 @@ class _Group:
         threads = self.machine.threads
         builder = self._builder()
         f, pointers = builder.f, self._pointers(builder)
-        kept_loops, summed_loops = self._loops(kept), self._loops(summed)
-        count = self._count(summed)
+        kept_loops, summed_loops = self.loops(kept), self.loops(summed)
+        count = self.count(summed)
         sums = self._begin(builder, totals)
-        with f.loop(builder.thread(), self._count(kept) * count, threads) as item:
-            index = self._index(kept_loops, item // count)
-            index |= self._index(summed_loops, item % count)
-            rows = _LoopedRow(self, builder, row, index, pointers, 1, sums, {})
+        with f.loop(builder.thread(), self.count(kept) * count, threads) as item:
+            index = self.index(kept_loops, item // count)
+            index |= self.index(summed_loops, item % count)
+            rows = LoopedRow(self, builder, row, index, pointers, 1, sums, {})
             self._stages(builder, index, pointers, 1, rows)
         for node, var in sums.items():
             self._whole_or_part(builder, node, var, 1, threads)
@@ -363,7 +364,7 @@ class _Group:
         outer: Mapping[int, Size],
         pointers: Mapping[Access, Ptr],
         threads: int,
-        rows: _Row,
+        rows: Row,
     ) -> None:
         """All stages of one row."""
         f, group, found = builder.f, self.group, self.levels
@@ -387,7 +388,7 @@ class _Group:
                 with f.when(first):
                     point = Point(f, group, pointers.__getitem__, outer, known=rows.known)
                     for value in once:
-                        self._store(point, value)
+                        self.store(point, value)
             if not (reduced or over or stored):
                 continue
             parts = self._begin(builder, reduced)
@@ -411,12 +412,12 @@ class _Group:
         given = point.operand(node, self.group.operands[node][0])
         return self.reductions[node].taken(point.f, given, 1, None)
 
-    def _add(self, point: Point, sums: Mapping[Node, Ptr]) -> None:
+    def add(self, point: Point, sums: Mapping[Node, Ptr]) -> None:
         for node, var in sums.items():
             value = self._taken(point, node)
             var.store(self.reductions[node].joined(point.f, var.load(), value, 1))
 
-    def _add_column(self, point: Point, node: Node, place: Ptr) -> None:
+    def add_column(self, point: Point, node: Node, place: Ptr) -> None:
         reduction, f = self.reductions[node], point.f
         value = self._taken(point, node)
         before = load(f, reduction.dtype, place, 1)
@@ -483,8 +484,8 @@ class _Group:
         """A thread for each column adds its pieces."""
         builder = self._builder(f"_sum{len(self.launches)}")
         f, reduction, value = builder.f, self.reductions[node], node.outputs[0]
-        inner = self._count(row)
-        columns = self._count(kept) * inner
+        inner = self.count(row)
+        columns = self.count(kept) * inner
         threads = self.machine.threads
         item = builder.block() * threads + builder.thread()
         access = result_access(self.group, value)
@@ -497,99 +498,10 @@ class _Group:
             with f.loop(0, pieces) as piece:
                 part = load(f, reduction.dtype, first + piece * inner, 1)
                 var.store(reduction.joined(f, var.load(), part, 1))
-            index = self._index(kept_loops, outer) | self._index(row_loops, place)
+            index = self.index(kept_loops, outer) | self.index(row_loops, place)
             out = builder.buffer(self.places[value], memory_type(access.dtype)) + access.offset
             for axis, step in access.steps:
                 if axis in index:
                     out = out + index[axis] * step
             store(f, access.dtype, out, reduction.finished(f, var.load()), 1)
         self._launch(builder, -(-columns // threads), threads)
-
-
-class _Row:
-    """How the threads of a block go over one row. `known`: what is the same for all of it."""
-
-    def __init__(self, group: _Group, builder: KernelBuilder, sums: Mapping[Node, Ptr]) -> None:
-        self.group = group
-        self.builder = builder
-        self.sums = sums
-        self.known: dict[Value, str] = {}
-
-    def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
-        """One stage: add to the parts of reductions and to what exists after the loops, and store
-        results."""
-        raise NotImplementedError
-
-
-class _LoopedRow(_Row):
-    """A loop for each stage: values are read and computed again."""
-
-    def __init__(
-        self,
-        group: _Group,
-        builder: KernelBuilder,
-        row: list[int],
-        outer: Mapping[int, Size],
-        pointers: Mapping[Access, Ptr],
-        threads: int,
-        sums: Mapping[Node, Ptr],
-        columns: Mapping[Node, Ptr],
-    ) -> None:
-        super().__init__(group, builder, sums)
-        self.loops = group._loops(row)
-        self.length = group._count(row)
-        self.outer, self.pointers, self.threads = outer, pointers, threads
-        self.columns = columns
-
-    def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
-        group, f = self.group, self.builder.f
-        first = self.builder.thread() if self.threads > 1 else 0
-        with f.loop(first, self.length, self.threads) as place:
-            index = {**self.outer, **group._index(self.loops, place)}
-            point = Point(f, group.group, self.pointers.__getitem__, index, known=self.known)
-            group._add(point, parts)
-            for node in after:
-                if node in self.columns:
-                    group._add_column(point, node, self.columns[node] + place)
-                else:
-                    group._add(point, {node: self.sums[node]})
-            for value in stored:
-                group._store(point, value)
-
-
-class _KeptRow(_Row):
-    """Each thread keeps its few elements in registers: they are read and computed once."""
-
-    def __init__(
-        self,
-        group: _Group,
-        builder: KernelBuilder,
-        row: list[int],
-        outer: Mapping[int, Size],
-        pointers: Mapping[Access, Ptr],
-        threads: int,
-        each: int,
-        sums: Mapping[Node, Ptr],
-        columns: Mapping[Node, list[Ptr]],
-    ) -> None:
-        super().__init__(group, builder, sums)
-        loops, thread = group._loops(row), builder.thread()
-        self.columns = columns
-        self.points = []
-        for number in range(each):
-            index = {**outer, **group._index(loops, thread + number * threads)}
-            point = Point(builder.f, group.group, pointers.__getitem__, index)
-            point._known = self.known  # grows from stage to stage
-            self.points.append(point)
-
-    def over(self, parts: Mapping[Node, Ptr], after: list[Node], stored: list[Value]) -> None:
-        group = self.group
-        for number, point in enumerate(self.points):
-            group._add(point, parts)
-            for node in after:
-                own = self.columns.get(node)
-                var = self.sums[node] if own is None else own[number]
-                group._add(point, {node: var})
-        for point in self.points:
-            for value in stored:
-                group._store(point, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
+from weft.core.call_errors import out_of_memory
 from weft.runtime.cuda.conditional import Conditional
 from weft.runtime.cuda.convolutions import Dnn, is_there
 from weft.runtime.cuda.modules import load
@@ -135,7 +137,11 @@ class CupyDriver:
         return found
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return self._cupy.empty(shape, dtype=dtype)
+        try:
+            return self._cupy.empty(shape, dtype=dtype)
+        except MemoryError:
+            nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+            raise out_of_memory("compiled function", tuple(shape), nbytes) from None
 
     def address(self, array: Any) -> int:
         found: int = array.data.ptr
