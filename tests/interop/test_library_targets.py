@@ -27,6 +27,7 @@ from weft.interop.library.no_libm import add_fma, add_math
 from weft.interop.library.targets import TARGETS
 
 NODE = shutil.which("node")
+TSC = shutil.which("tsc")
 ZIG = importlib.util.find_spec("ziglang") is not None
 needs_zig = pytest.mark.skipif(not ZIG, reason="there is no wheel ziglang")
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no Node")
@@ -129,12 +130,40 @@ for (const name of Object.keys(STATE)) four.setState(name, three.getState(name))
 same(four.train_step(x, y), more);
 fails(() => one.train_step(x), "y is missing");
 fails(() => one.train_step([1], y), "1 elements, not 320");
+fails(() => one.train_step(Float64Array.from(x), y), "of Float64Array: it takes a Float32Array");
+fails(() => one.train_step("x".repeat(320), y), "1 elements");
+fails(() => one.train_step(Array.from(x, String), y), "x[0] is of String, not a number");
+fails(() => one.train_step(Array.from(x, (v) => [v]), y), "x[0] is of Array, not a number");
+fails(() => one.train_step(x, y.map((v) => v + 0.5)), "y[0] is 0.5, which is no int64");
+fails(() => one.train_step(x, y.map(() => 2n ** 63n)), "which is no int64");
+fails(() => one.train_step(null, y), "1 elements");
+fails(() => one.load("text"), "takes the bytes of a file, not String");
 fails(() => one.train_step(x, y.map(() => 7)), "out of range");
 fails(() => one.getState("none"), "no state");
 fails(() => one.load(file.slice(1)), "cut off");
 file[30] ^= 1;
 fails(() => one.load(file), "does not hold the state");
 await writeFile("state.safetensors", one.save());
+// A buffer of the file's bytes; memory that grew meanwhile, and so lies elsewhere.
+two.load(one.save().buffer);
+two._c.memory.grow(1);
+same(two.train_step(x, y), one.train_step(x, y));
+const { load: other } = await import("./other.js");
+const bits = await other();
+same(bits.infer([true, 0, 1], Uint16Array.of(0x3c00, 0x4000, 0x4200))[1], "0,16384,0");
+same(bits.infer([1, 0, 1], Uint16Array.of(0x3c00, 0x4000, 0x4200))[0], "0,1,0");
+fails(() => bits.infer([2, 0, 1], Uint16Array.of(1, 2, 3)), "[0] is 2, which is no bool");
+fails(() => bits.infer([1, 0, 1], [1, 2, 3]), "it takes a Uint16Array with the bits of float16");
+// From its URL, and in a thread, from the compiled module.
+same((await load(new URL("./m.wasm", import.meta.url))).train_step(x, y), first);
+const { Worker } = await import("node:worker_threads");
+const work = `import { load } from ${JSON.stringify(String(new URL("./m.js", import.meta.url)))};
+import { parentPort, workerData } from "node:worker_threads";
+const model = await load(workerData.module);
+parentPort.postMessage(model.train_step(workerData.x, workerData.y));`;
+const worker = new Worker(new URL(`data:text/javascript,${encodeURIComponent(work)}`), {
+  workerData: { module: one.module, x, y } });
+same(await new Promise((done) => worker.once("message", done)), first);
 """
 
 
@@ -145,11 +174,49 @@ def test_state_in_javascript(tmp_path: Path) -> None:
     compiled = native(function)
     called(compiled, arguments)
     weft.build_library(compiled, tmp_path / "m.wasm")
+    weft.export(
+        lambda m, x: (~m, weft.where(m, 0, x)), weft.spec(3, "bool"), weft.spec(3, "float16")
+    ).build(tmp_path / "other-name.wasm", name="other")
     node(tmp_path, STATES)
     held = weft.load(tmp_path / "state.safetensors")
     assert held["model.0.weight"].shape == (33, 20)
     types = (tmp_path / "m.d.ts").read_text()
-    assert "train_step(x: Data, y: Data): Float32Array;" in types
+    assert "train_step(x: Float32Array | readonly number[], y: " in types
+
+
+TYPES = """\
+import { load, STATE, ARGUMENTS } from "./m.js";
+const model = await load();
+const loss: Float32Array = model.infer(new Float32Array(3), [1, 2n], true);
+const count: number = ARGUMENTS[0].name.length + model.getState("weight").length;
+model.setState("weight", model.getState("weight"));
+model.load(model.save());
+// @ts-expect-error
+model.infer(new Float64Array(3), [1, 2], true);
+// @ts-expect-error
+model.infer([1, 2, 3], [1, 2]);
+// @ts-expect-error
+model.getState("none");
+"""
+
+
+@needs_zig
+@pytest.mark.skipif(TSC is None, reason="there is no TypeScript")
+def test_types_of_typescript(tmp_path: Path) -> None:
+    class Scaled(weft.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = weft.nn.Parameter(weft.ones(3))
+
+        def forward(self, x: Any, i: Any, on: Any) -> Any:
+            return x * self.weight * i.sum() * on
+
+    specs = weft.spec(3), weft.spec(2, "int64"), weft.spec((), "bool")
+    weft.export(Scaled(), *specs).build(tmp_path / "m.wasm")
+    (tmp_path / "main.mts").write_text(TYPES)
+    options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]
+    done = libraries.run([str(TSC), *options, "--lib", "es2022,dom", "main.mts"], tmp_path)
+    assert done.returncode == 0, done.stdout
 
 
 # --- ARM ------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ _OWN = frozenset(
     re.findall(
         r"\w+",
         "create create_from destroy init code error_text state_name state_bytes get_state "
-        "set_state write_state read_state save load status",
+        "set_state write_state read_state save load status getState setState",
     )
 )
 

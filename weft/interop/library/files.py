@@ -56,7 +56,8 @@ def write_files(
     files = [place]
     texts: list[tuple[str, Callable[[Library], str]]]
     if place.suffix == ".wasm":
-        texts = [(f"{prefix}.js", javascript), (f"{prefix}.d.ts", typescript)]
+        script = functools.partial(javascript, file=place.name)
+        texts = [(f"{prefix}.js", script), (f"{prefix}.d.ts", typescript)]
     else:
         texts = [(f"{prefix}.h", c_header), (f"{prefix}.hpp", cpp_header)]
     if place.suffix == ".so":
