@@ -113,6 +113,13 @@ def convolutions() -> dict[str, tuple[Any, tuple[int, ...]]]:
             ),
             (16, 1, 8, 8),
         ),
+        "cnn_mnist": (
+            nn.Sequential(
+                *(*conv(1, 16, 3, padding=1), pool, *conv(16, 32, 3, padding=1), pool),
+                *(nn.Flatten(), nn.Linear(32 * 49, 10)),
+            ),
+            (8, 1, 28, 28),
+        ),
         "cnn_lenet": (
             nn.Sequential(
                 *(*conv(1, 6, 5, padding=2), pool, *conv(6, 16, 5), pool, nn.Flatten()),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
+import http.server
 import json
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +63,10 @@ class Browser:
         except urllib.error.HTTPError as error:
             raise AssertionError(json.load(error)["value"]["message"]) from None
 
-    def open(self, path: Path) -> None:
-        self._ask("POST", f"{self.session}/url", {"url": path.absolute().as_uri()})
+    def open(self, path: Path | str) -> None:
+        """Open a file, or an address."""
+        address = path.absolute().as_uri() if isinstance(path, Path) else path
+        self._ask("POST", f"{self.session}/url", {"url": address})
 
     def run(self, script: str, *args: Any) -> Any:
         """The value of a script: `return …`."""
@@ -82,6 +87,23 @@ class Browser:
         asked = {"text": KEYS.get(text, text)}
         self._ask("POST", f"{self.session}/element/{self.find(selector)}/value", asked)
 
+    def drag(self, selector: str, points: Sequence[tuple[float, float]]) -> None:
+        """Press the mouse on an element at the first of some points, and let it go at the last.
+        Points are from 0 to 1, from the top left."""
+        script = """const box = document.querySelector(arguments[0]).getBoundingClientRect();
+            return [box.left, box.top, box.width, box.height]"""
+        self.run("document.querySelector(arguments[0]).scrollIntoView()", selector)
+        left, top, width, height = self.run(script, selector)
+        moves = [
+            {"type": "pointerMove", "duration": 5, "x": int(left + x * width),
+             "y": int(top + y * height)}
+            for x, y in points
+        ]  # fmt: skip
+        down, up = ({"type": f"pointer{word}", "button": 0} for word in ("Down", "Up"))
+        mouse = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}}
+        actions = [{**mouse, "actions": [moves[0], down, *moves[1:], up]}]
+        self._ask("POST", f"{self.session}/actions", {"actions": actions})
+
     def text(self, selector: str) -> str:
         text: str = self.run("return document.querySelector(arguments[0]).innerText", selector)
         return text
@@ -97,6 +119,25 @@ class Browser:
     def close(self) -> None:
         with contextlib.suppress(AssertionError, OSError):
             self._ask("DELETE", self.session)
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a folder's files on this machine."""
+
+    class Files(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Files, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextlib.contextmanager
