@@ -30,7 +30,7 @@ def store_object(b: Any) -> None:
 
 
 def store_function(b: Any) -> None:
-    b.value = lambda: 1
+    b.value = lambda: b
 
 
 def store_in_list(x: Any) -> None:

@@ -18,7 +18,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, Kind
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.origin import CALC, PIN, Origin, calculation, itself
-from weft.capture.watch.values import same_value
+from weft.capture.watch.values import same_value, size_of
 from weft.core.number import Number, calculated, is_outside, outside_number
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _LINEAR = frozenset({operator.add, operator.sub, operator.mul, operator.neg, ope
 #: The kinds of results that depend on the numbers, not only on their kinds.
 _OF_ANY_KIND = frozenset({operator.pow, pow, min, max})
 _LIMIT = 1 << 63
+_LENGTH = "length"
 
 
 class ChangingNumbers:
@@ -41,19 +42,26 @@ class ChangingNumbers:
     def __contains__(self, origin: Origin) -> bool:
         return bool(self.places) and _key(origin) in self.places
 
+    def grows(self, origin: Origin) -> bool:
+        """Whether the calls have seen a container of several lengths there."""
+        return bool(self.places) and (_LENGTH, *_key(origin)) in self.places
+
     def learn(self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the places where a call has other numbers than a recording."""
         for guard in guards:
             origin, expected = guard.origin, guard.expected
-            if guard.kind != "value" or type(expected) not in NUMBERS or origin is None:
+            length = guard.kind in ("length", "size")
+            if not length and (guard.kind != "value" or type(expected) not in NUMBERS):
                 continue
-            if origin.kind == CALC:
+            if origin is None or origin.kind == CALC:
                 continue
             try:
                 now = origin.evaluate(args, kwargs)
+                if length and size_of(now) != expected:
+                    self.places.add((_LENGTH, *_key(origin)))
             except Exception:
                 continue
-            if type(now) is type(expected) and not same_value(now, expected):
+            if not length and type(now) is type(expected) and not same_value(now, expected):
                 self.places.add(_key(origin))
 
 

@@ -38,6 +38,8 @@ class Converted:
 
 _converted: dict[int, Converted | Exception] = {}  # by the id of the original code
 _originals: dict[int, CodeType] = {}
+#: By id: codes of inner functions of rewritten ones that need no hooks, as `lambda: x`.
+_hookless: dict[int, CodeType] = {}
 
 
 def convert(function: FunctionType) -> CodeType:
@@ -48,16 +50,26 @@ def convert(function: FunctionType) -> CodeType:
     if found is None:
         try:
             found = Converted(original, _convert(function))
+            _note_hookless(found.code)
         except (NoSource, Unconvertible) as error:
             found = error
         if len(_converted) >= MOST:
             _converted.clear()
             _originals.clear()
+            _hookless.clear()
         _converted[name] = found
         _originals[name] = original
     if isinstance(found, Exception):
         raise found
     return found.code
+
+
+def _note_hookless(code: CodeType) -> None:
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            if HOOKS not in inner.co_freevars:
+                _hookless[id(inner)] = inner
+            _note_hookless(inner)
 
 
 def _convert(function: FunctionType) -> CodeType:
@@ -294,8 +306,9 @@ class _Mangle(ast.NodeTransformer):
 
 
 def is_converted(function: FunctionType) -> bool:
-    """Whether a function was defined by rewritten code, and so has the hooks of a run."""
-    return HOOKS in function.__code__.co_freevars
+    """Whether a function was defined by rewritten code: it has the hooks of a run, or needs none."""
+    code = function.__code__
+    return HOOKS in code.co_freevars or id(code) in _hookless
 
 
 def rebuild(

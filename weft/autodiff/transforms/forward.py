@@ -35,7 +35,7 @@ from weft.base.errors import DTypeError, RangeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from weft.core.bind import bind, recording
 from weft.core.grad_mode import enable_grad, mode
-from weft.core.operands import cast, number_kind
+from weft.core.operands import cast, is_strong, number_kind
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op
 from weft.ops.creation import zeros, zeros_like
@@ -244,7 +244,7 @@ def outward(level: Level, tensor: Tensor) -> Tensor:
 
 
 def _outward_tree(level: Level, tree: Any) -> Any:
-    return tree_map(lambda x: outward(level, x) if isinstance(x, Tensor) else x, tree)
+    return tree_map(lambda x: outward(level, x) if is_strong(x) else x, tree)
 
 
 def _nonzero(value: Tensor, tangent: Tangent) -> Tensor:

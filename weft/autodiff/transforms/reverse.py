@@ -32,7 +32,7 @@ from weft.base.errors import DTypeError, GradientError, RangeError
 from weft.base.pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from weft.base.shapes import size_of
 from weft.core.grad_mode import enable_grad, mode, no_grad
-from weft.core.operands import as_tensor, cast, number_kind
+from weft.core.operands import as_tensor, cast, is_strong, number_kind
 from weft.core.tensor import Tensor, wrap
 from weft.ops.creation import zeros, zeros_like
 from weft.ops.identity import detached
@@ -93,7 +93,7 @@ class ReverseRun:
         return self.outside.released(tensor) if self.linked else detached(tensor)
 
     def out_tree(self, tree: Any) -> Any:
-        return tree_map(lambda leaf: self.out(leaf) if isinstance(leaf, Tensor) else leaf, tree)
+        return tree_map(lambda leaf: self.out(leaf) if is_strong(leaf) else leaf, tree)
 
     def pull(
         self, outputs: Sequence[Tensor], cotangents: Sequence[Tensor | None], keep: bool

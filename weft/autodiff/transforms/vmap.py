@@ -25,7 +25,7 @@ from weft.base.errors import CaptureError, RangeError, ShapeError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.source import warn_user
 from weft.core.bind import bind, recording
-from weft.core.operands import as_tensor
+from weft.core.operands import as_tensor, is_strong
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import Op, Trait
 from weft.ops.batch_random import advance_rule, draw_rule
@@ -309,7 +309,7 @@ def vmap(
 def _argument(level: MapLevel, leaf: Any, axis: Any, path: str) -> Any:
     """A leaf of the arguments as the function gets it."""
     if axis is None:
-        return level.element(leaf.clone(), False) if isinstance(leaf, Tensor) else leaf
+        return level.element(leaf.clone(), False) if is_strong(leaf) else leaf
     tensor = as_tensor(leaf, "vmap")
     at = checked_axis(axis, tensor.ndim, path)
     return level.element(moved(tensor, at, 0) if at else tensor.clone(), True)

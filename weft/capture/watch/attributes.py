@@ -142,7 +142,9 @@ def _load_data_descriptor(
 
 def _load_from_class(hooks: Hooks, obj: Any, cls: type, name: str, found: Any) -> Any:
     watch = hooks.watch
-    class_attribute(watch, cls, name, found)
+    number = class_attribute(watch, cls, name, found)
+    if number is not MISSING:
+        return number
     if is_python_function(found) or isinstance(found, Wrapper):
         return types.MethodType(found, obj)
     if isinstance(found, staticmethod):
@@ -185,26 +187,34 @@ def is_of_library(cls: type) -> bool:
     return found
 
 
-def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> None:
-    """A class attribute was used: guard it, on the class or on the base that it stands in."""
+def class_attribute(watch: Watch, cls: type, name: str, found: Any) -> Any:
+    """A class attribute was used: guard it, on the class or on the base that it stands in.
+
+    Gives the number that stands for it in each call, if it is one that changes; else MISSING.
+    """
     cls = public_class(cls)
-    if (id(cls), name) in watch.written:
-        return
+    holder = next((base for base in cls.__mro__ if name in base.__dict__), cls)
+    if (id(holder), name) in watch.written:
+        for base in cls.__mro__[: cls.__mro__.index(holder)]:
+            if is_changeable(watch, base):
+                place = watch.know_again(base).origin.attr("__dict__").has(name)
+                watch.note(False, place)
+        return MISSING
     if not is_changeable(watch, cls):
-        holder = next((base for base in cls.__mro__ if name in base.__dict__), cls)
         if not is_changeable(watch, holder):
-            return
+            return MISSING
         cls = holder
     known = watch.know_again(cls)
     if isinstance(found, (types.FunctionType, property)):
         place = known.origin.attr(name)  # a class holds these without descriptors
         watch.guard("identity", place, found)
         watch.know_again(found)
-        return
+        return MISSING
     if hasattr(type(found), "__get__"):
         watch.guard("identity", known.origin.class_attr(name), found)
-        return
-    watch.note(found, known.origin.attr(name))
+        return MISSING
+    number = watch.read(found, known.origin.attr(name))
+    return MISSING if number is found else number
 
 
 def class_lacks(watch: Watch, cls: type, name: str) -> None:
@@ -224,7 +234,9 @@ def _load_of_class(hooks: Hooks, obj: type, name: str) -> Any:
             return hooks.call(of_meta.fget, obj)
         return getattr(obj, name)
     if found is not MISSING:
-        class_attribute(watch, obj, name, found)
+        number = class_attribute(watch, obj, name, found)
+        if number is not MISSING:
+            return number
         if is_python_function(found):
             return found
         if isinstance(found, classmethod):
@@ -261,7 +273,9 @@ def _load_of_super(hooks: Hooks, obj: Any, name: str) -> Any:
     for base in order[order.index(obj.__thisclass__) + 1 :]:
         if name in base.__dict__:
             found = base.__dict__[name]
-            class_attribute(watch, base, name, found)
+            number = class_attribute(watch, base, name, found)
+            if number is not MISSING:
+                return number
             if isinstance(found, property) and found.fget is not None:
                 return hooks.call(found.fget, receiver)
             break

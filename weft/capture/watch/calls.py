@@ -84,8 +84,8 @@ def call_function(
     if args and not is_unprepared(function):
         prepare(hooks, function, args)
     if is_converted(function):
-        cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))[HOOKS]
-        if cell.cell_contents.watch is not hooks.watch:
+        cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)).get(HOOKS)
+        if cell is not None and cell.cell_contents.watch is not hooks.watch:
             hooks.watch.refuse(f"{function.__qualname__} was made by an earlier recording")
         return function(*args, **kwargs)
     kind = policy(code.co_filename)
@@ -155,7 +155,7 @@ def followed(hooks: Hooks, function: Any) -> Any:
         return function
     made = rebuild(function, code, hooks.of(function))
     hooks.rebuilt[id(function)] = (function, made, function.__code__)
-    _note_function(hooks, function)
+    _note_function(hooks, function, made)
     return made
 
 
@@ -166,8 +166,11 @@ def callable_for(hooks: Hooks, function: Any) -> Any:
     return lambda *args, **kwargs: hooks.call(function, *args, **kwargs)
 
 
-def _note_function(hooks: Hooks, function: types.FunctionType) -> None:
-    """Guard what a function itself holds: its code and its default values."""
+def _note_function(
+    hooks: Hooks, function: types.FunctionType, made: types.FunctionType
+) -> None:
+    """Guard what a function itself holds: its code and its default values, of which those that
+    change from call to call become numbers of the followed one."""
     watch = hooks.watch
     known = watch.know_again(function)
     place = known.origin
@@ -179,12 +182,21 @@ def _note_function(hooks: Hooks, function: types.FunctionType) -> None:
             watch.guard("identity", place.attr("__defaults__"), function.__defaults__)
         elif not known.pinned:
             watch.guard("length", place.attr("__defaults__"), len(function.__defaults__))
-        for i, value in enumerate(function.__defaults__):
-            if not (known.pinned and is_plain(value)):
-                watch.note(value, place.attr("__defaults__").item(i))
-    for name, value in (function.__kwdefaults__ or {}).items():
-        if not (own and is_plain(value)):
-            watch.note(value, place.attr("__kwdefaults__").item(name))
+        made.__defaults__ = tuple(
+            [
+                value
+                if known.pinned and is_plain(value)
+                else watch.read(value, place.attr("__defaults__").item(i))
+                for i, value in enumerate(function.__defaults__)
+            ]
+        )
+    if function.__kwdefaults__:
+        made.__kwdefaults__ = {
+            name: value
+            if own and is_plain(value)
+            else watch.read(value, place.attr("__kwdefaults__").item(name))
+            for name, value in function.__kwdefaults__.items()
+        }
 
 
 def _with_followed_rules(hooks: Hooks, cls: Any) -> Any:

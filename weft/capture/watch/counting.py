@@ -78,7 +78,12 @@ def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
 def _changes(hooks: Hooks, known: Known, key: Any) -> bool:
     """Whether a recording has seen that the number counts, and is another one in each call."""
     changing = hooks.watch.changing
-    return bool(changing.places) and stores.element_origin(known, key) in changing
+    if not changing.places:
+        return False
+    keys = [key]
+    if isinstance(known.obj, list):  # which may be read from the front or from the back
+        keys.append(key - len(known.obj) if key >= 0 else key + len(known.obj))
+    return any(stores.element_origin(known, key) in changing for key in keys)
 
 
 def _at_top(hooks: Hooks) -> bool:

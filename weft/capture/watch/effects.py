@@ -82,9 +82,25 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
     if kind is functools.partial:
         parts = [template_of(p, origin_of, path) for p in (value.func, value.args, value.keywords)]
         return lambda now: _partial(*(part(now) for part in parts))
+    if kind is types.FunctionType and _needs_nothing(value):
+        return lambda now: _copied(value)
     if isinstance(value, type) or callable(value):
         raise Unstorable(f"{getattr(value, '__qualname__', kind.__name__)}, made during the run")
     raise Unstorable(f"an object of class {kind.__name__}, made during the run")
+
+
+def _needs_nothing(function: types.FunctionType) -> bool:
+    """Whether a function that the run made uses nothing but its arguments."""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return not function.__closure__ and not function.__dict__ and all(map(is_plain, defaults))
+
+
+def _copied(function: types.FunctionType) -> types.FunctionType:
+    made = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__
+    )
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    return made
 
 
 def _partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

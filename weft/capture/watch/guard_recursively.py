@@ -15,7 +15,7 @@ from weft.capture.watch.follow import FOLLOW, IMMUTABLE_C, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
-from weft.convert.expressions import HOOKS
+from weft.convert.convert import HOOKS, is_converted
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator
 
@@ -109,7 +109,7 @@ class _Reader:
         if (
             "__call__" in self.calls
             and policy(code.co_filename) == FOLLOW
-            and HOOKS not in code.co_freevars
+            and not is_converted(value)
         ):
             made = self.hooks.callback(value)
             if made is not value and HOOKS not in made.__code__.co_freevars:

@@ -24,7 +24,13 @@ from weft.base.asked_sizes import numbers_of
 from weft.base.world import here
 from weft.capture.watch import attributes, operators, stores
 from weft.capture.watch.effects import is_namedtuple
-from weft.capture.watch.follow import DISTRIBUTED, PURE_WEFT, RECORDING, why_impure
+from weft.capture.watch.follow import (
+    DISTRIBUTED,
+    PURE_WEFT,
+    RECORDING,
+    TRANSFORMS,
+    why_impure,
+)
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.read_back import before_method
@@ -237,6 +243,14 @@ def takes_numbers(function: Any) -> bool:
     return False
 
 
+def _is_transform(function: Any) -> bool:
+    """Whether a function hands its arguments on to one of the user's: grad(f), or jvp itself."""
+    if "remake" in getattr(function, "__dict__", ()):
+        return True
+    of_transforms = str(function.__module__).startswith(TRANSFORMS)
+    return of_transforms and function.__name__ in ("vjp", "jvp", "linearize", "hvp")
+
+
 _SIZES = re.compile(r"\bint\b")
 _OPS = ("weft.ops.", "weft.core.")
 _IMPURE_WEFT = frozenset(
@@ -255,7 +269,12 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     if hooks.watch.numbers and function.__name__ in _TAKE_SIZES:
         values = function.__name__ == "full"  # of the others, all numbers are sizes
         args = (*map(sized, args[:1]), *args[1:]) if values else tuple(map(sized, args))
-    if hooks.watch.numbers and not takes_numbers(function):
+    changes = bool(hooks.watch.changing.places)
+    if (hooks.watch.numbers or changes) and (_is_transform(function) or takes_numbers(function)):
+        if changes:
+            args = tuple([_tree(hooks, value) for value in args])
+            kwargs = {key: _tree(hooks, value) for key, value in kwargs.items()}
+    elif hooks.watch.numbers:
         keeps = hooks.flow.depth > 0  # inside of a loop or branch, nobody can be asked
         args, kwargs = settled_all(args, keeps), settled_named(kwargs, keeps)
     args = tuple(_callbacks(hooks, value) for value in args)
@@ -277,6 +296,18 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     args = tuple([_argument(hooks, value, name) for value in args])
     kwargs = {key: _argument(hooks, value, name) for key, value in kwargs.items()}
     return function(*args, **kwargs)
+
+
+def _tree(hooks: Hooks, value: Any) -> Any:
+    """A tree of values with the numbers in it that change from call to call, if there are any."""
+    kind = type(value)
+    if kind is dict:
+        pairs = {key: _tree(hooks, hooks.item(value, key)) for key in hooks.iter(value)}
+        return value if all(pairs[key] is value[key] for key in pairs) else pairs
+    if kind is list or kind is tuple:
+        parts = [_tree(hooks, part) for part in hooks.iter(value)]
+        return value if all(map(operator.is_, parts, value)) else kind(parts)
+    return value
 
 
 def _argument(hooks: Hooks, value: Any, user: str) -> Any:

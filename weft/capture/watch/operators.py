@@ -271,20 +271,20 @@ def truth(hooks: Hooks, value: Any) -> bool:
     known = hooks.watch.known(value)
     if known is not None:
         if isinstance(value, CONTAINERS):
-            stores.read_length(hooks.watch, known)
-        elif isinstance(value, np.ndarray):
+            return bool(stores.length(hooks.watch, known))
+        if isinstance(value, np.ndarray):
             hooks.watch.content(known)
     return bool(value)
 
 
-def length(hooks: Hooks, value: Any) -> int:
+def length(hooks: Hooks, value: Any) -> Any:
     cls = type(value)
     if special(cls, "__len__") is not None:
         result = call_special(hooks, value, "__len__")
         return len(range(result)) if isinstance(result, int) and result >= 0 else len(value)
     known = hooks.watch.known(value)
     if known is not None and isinstance(value, CONTAINERS):
-        stores.read_length(hooks.watch, known)
+        return stores.length(hooks.watch, known)
     return len(value)
 
 

@@ -178,7 +178,8 @@ def _said(function: Callable[..., Any], parts: list[str]) -> str:
     bare = [part[1:-1] if part.startswith("(") else part for part in parts]
     if function in (itself, bool) or function.__name__ == "rows_of":
         return bare[0]
-    return f"{getattr(function, '__name__', 'f')}({', '.join(bare)})"
+    name = getattr(function, "__name__", "f")
+    return f"{'len' if name == 'size_of' else name}({', '.join(bare)})"
 
 
 def argument(index: int, text: str = "") -> Origin:

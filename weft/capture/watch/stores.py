@@ -16,7 +16,7 @@ from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.values import is_plain, keys_of, size_of
 from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.counted import CountedDict, CountedList
-from weft.core.number import Number
+from weft.core.number import Number, calculated
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def copy_of(container: Any) -> Any:
 class Store:
     """What is known about one container besides its origin."""
 
-    __slots__ = ("complete", "depths", "everything", "moved", "obj", "original", "written")
+    __slots__ = (
+        *("appended", "complete", "depths", "everything", "grown", "moved", "obj", "original"),
+        "written",
+    )
 
     def __init__(self, obj: Any) -> None:
         self.obj = obj
@@ -55,6 +58,8 @@ class Store:
         self.depths: dict[Any, int] = {}
         self.written: set[Any] = set()  # keys and indices that the run wrote
         self.moved = False  # elements are at other positions than before
+        self.appended = 0  # how many elements the run has put behind the others, which stay
+        self.grown: int | None = 0  # by how much the length is larger; None: nobody knows
         self.complete = False  # all elements are guarded, or were written
         self.everything = False  # and everything inside of them
 
@@ -157,7 +162,14 @@ def read_item(watch: Watch, known: Known, key: Any, exact: bool = False) -> Any:
         return MISSING
     before = held(known)
     size = len(before)
-    if store.moved or (store.written and index < 0):
+    if -store.appended <= index < 0 and not store.moved:
+        return MISSING
+    if index < 0:
+        index += store.appended
+        if store.written and not store.moved:
+            read_length(watch, known)
+            index += size
+    if store.moved:
         whole(watch, known)
     elif index in store.written:
         return MISSING
@@ -169,7 +181,10 @@ def read_item(watch: Watch, known: Known, key: Any, exact: bool = False) -> Any:
 
 
 def _number(watch: Watch, known: Known, key: Any, value: Any, origin: Origin, exact: bool) -> Any:
-    now = dict.get(known.obj, key) if isinstance(known.obj, dict) else known.obj[key]
+    if isinstance(known.obj, dict):
+        now = dict.get(known.obj, key)
+    else:  # what was appended lies behind
+        now = known.obj[key - store_of(known).appended if key < 0 else key]
     if now is not value and not exact and now.__class__ is Number and origin in watch.changing:
         return MISSING  # the run has put it there: what it depends on was noted then
     exact = exact or now is not value
@@ -218,6 +233,24 @@ def read_member(watch: Watch, known: Known, value: Any) -> None:
         whole(watch, known)
     else:
         watch.note(value in known.obj, known.origin.has(value), known)
+
+
+def length(watch: Watch, known: Known) -> Any:
+    """The length of a container was asked: a number that each call finds, if it is one that
+    changes."""
+    store = store_of(known)
+    written = store.original is not None and isinstance(known.obj, (dict, set))
+    if store.complete or written or store.grown is None or not watch.is_growing(known.origin):
+        read_length(watch, known)
+        return size_of(known.obj)
+    found = watch.length(size_of(held(known)), known.origin)
+    if store.grown:
+        found = found + store.grown
+    most = getattr(known.obj, "maxlen", None)
+    if most is not None:
+        watch.note(most, known.origin.attr("maxlen"))
+        found = calculated(min, found, most)
+    return found
 
 
 def read_length(watch: Watch, known: Known) -> None:
@@ -406,12 +439,23 @@ def became(watch: Watch, known: Known, text: str) -> None:
     watch.effect(text, put_back, known.origin, copy_of(known.obj))
 
 
+#: Methods of lists and deques by how many elements they put in, and those that put them behind.
+_ONE = frozenset({"append", "appendleft", "insert"})
+_SEVERAL = frozenset({"extend", "extendleft", "__iadd__"})
+_BEHIND = frozenset({"append", "extend", "__iadd__"})
+
+
 def blind(watch: Watch, known: Known, method: str, *args: Any) -> Any:
     """A method that writes without reading the contents: append, add, clear."""
     store = before_write(watch, known)
     function = getattr(base_of(known.obj), method)
     result = function(known.obj, *args)
-    store.moved = True
+    by = 1 if method in _ONE else len(args[0]) if method in _SEVERAL else None
+    store.grown = None if by is None or store.grown is None else store.grown + by
+    if method in _BEHIND and getattr(known.obj, "maxlen", None) is None:
+        store.appended += by or 0
+    else:
+        store.moved = True
     if isinstance(known.obj, (set, dict)) and method == "clear":
         store.complete = True
     watch.effect(f"{known.origin.text}.{method}(…)", function, known.origin, *args)

@@ -29,7 +29,7 @@ from weft.capture.watch import origin as origins
 from weft.capture.watch.deferred_calls import DeferredCalls
 from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
-from weft.capture.watch.origin import Origin
+from weft.capture.watch.origin import Origin, calculation
 from weft.capture.watch.read_back import Outputs
 from weft.capture.watch.stores import Store, instance_dict, is_written
 from weft.capture.watch.unseen_changes import UnseenChanges
@@ -39,6 +39,7 @@ from weft.capture.watch.values import (
     content_of,
     is_plain,
     may_be_alike,
+    size_of,
     tensor_facts,
 )
 from weft.core.counted import CONTAINERS as COUNTED
@@ -434,6 +435,15 @@ class Watch:
             self.numbers = True
             return stands_for(self, origin, value)
         return self.note(value, origin, holder)
+
+    def is_growing(self, origin: Origin) -> bool:
+        """Whether a container has another length from call to call, as far as known before."""
+        return self.active and self.tensors is not None and self.changing.grows(origin)
+
+    def length(self, value: int, origin: Origin) -> Any:
+        """The length of such a container, as a number that each call finds."""
+        self.numbers = True
+        return stands_for(self, calculation(size_of, (origin,)), value)
 
     def hold(self, value: Any, origin: Origin) -> None:
         """Guard a number that counts as it is, though it changes from call to call."""
