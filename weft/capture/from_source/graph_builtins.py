@@ -34,6 +34,7 @@ from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import py_call
 from weft.capture.result_numbers import of_tensor, rounded
 from weft.capture.watch.builtin_calls import Handler, comparing
+from weft.capture.watch.settled_numbers import sized
 from weft.core.number import (
     CLASSES,
     HELD_AS,
@@ -61,6 +62,8 @@ if TYPE_CHECKING:
 
 
 def range_(hooks: Hooks, *args: Any) -> Any:
+    if hooks.watch.numbers and hooks.watch.active and hooks.records():
+        args = tuple(map(sized, args))
     if not any(hooks.asks(value) or _is_size(hooks, value) for value in args):
         return NotImplemented
     for value in args:

@@ -225,6 +225,12 @@ class LoopRows:
     def reversed(self) -> LoopRows:
         return LoopRows([_turned(stream) for stream in self.streams], self.form)
 
+    def rest(self) -> LoopRows:
+        """All but the first item, of at least two."""
+        found = LoopRows([_without_first(stream) for stream in self.streams], self.form)
+        found.count = self.count - 1
+        return found
+
 
 class IteratorRows(LoopRows):
     """The result of `zip`, `enumerate` or `reversed`, which can be gone through once.
@@ -286,6 +292,16 @@ def _turned(stream: Stream) -> Stream:
     assert isinstance(stream, Steps)
     last = stream.at(stream.count - 1)
     return Steps(last, stream.start - stream.step, -stream.step)
+
+
+def _without_first(stream: Stream) -> Stream:
+    if isinstance(stream, Along):
+        return Along(stream.rows[:-1] if stream.turned else stream.rows[1:], stream.turned)
+    if isinstance(stream, Numbers):
+        return Numbers(stream.values[:-1] if stream.turned else stream.values[1:], stream.turned)
+    if isinstance(stream, Steps):
+        return Steps(stream.start + stream.step, stream.stop, stream.step)
+    raise CaptureError("the first item of such a loop cannot be taken from the others", op="for")
 
 
 def rows_of(hooks: Hooks, value: Any) -> LoopRows | None:

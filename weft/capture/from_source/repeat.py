@@ -304,6 +304,9 @@ def _for(
         except Exception as error:
             attempt.undo()
             why = f"it cannot be one node of the graph: {error}"
+        if not short and going is None and _peeled(hooks, rows, body, variables):
+            _spend(rows, going)
+            return
     if isinstance(iterable, Unrolled):
         iterable = iterable.iterable
     for item in hooks.iter(iterable if rows is None else rows):
@@ -319,6 +322,21 @@ def _for(
         rounds += 1
     if hooks.records():
         hooks.watch.notes.unroll(place, rounds, why)
+
+
+def _peeled(
+    hooks: Hooks, rows: LoopRows, body: Callable[[Any], Any], variables: LoopVariables
+) -> bool:
+    """Run the first iteration in Python, and record the others: `total = 0` before a loop that
+    adds tensors is a tensor from then on. Whether that can be done."""
+    try:
+        with Attempt(hooks, variables.state) as attempt:
+            body(rows.at(0))
+            _for_as_scan(hooks, rows.rest(), body, variables)
+    except Exception:
+        attempt.undo()
+        return False
+    return True
 
 
 def _spend(rows: LoopRows, going: Callable[[], Any] | None) -> None:
