@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tests.support.varying_rows  # noqa: F401  (adds its rows)
 import weft
-from tests.support.number_rows import EXPRESSIONS, PROGRAMS, World
+from tests.support.number_rows import EXPRESSIONS, PROGRAMS, Held, World
 
 WAYS = {"compile": weft.compile, "trace": weft.trace}
 
@@ -21,8 +23,12 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, weft.Tensor):
         alike = a.dtype is b.dtype and a.shape == b.shape
         return alike and np.allclose(a.numpy(), b.numpy(), rtol=1e-5, equal_nan=True)
-    if isinstance(a, (tuple, list)):
+    if isinstance(a, (tuple, list, deque)):
         return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, type):
+        return same(*[{k: v for k, v in vars(c).items() if k[0] != "_"} for c in (a, b)])
+    if isinstance(a, Held):
+        return a.parts == b.parts
     if isinstance(a, dict):
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     return bool(a == b) or (isinstance(a, float) and math.isclose(a, b, rel_tol=1e-6))

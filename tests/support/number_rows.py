@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,16 @@ import weft
 from weft import nn
 
 F = nn.functional
+
+
+class Held:
+    """Has the length of a list that grows."""
+
+    def __init__(self) -> None:
+        self.parts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.parts)
 
 
 class World:
@@ -25,6 +36,15 @@ class World:
         self.kept: dict[str, Any] = {}
         self.pair = (0.5, 1)
         self.shown: list[str] = []
+        self.pairs = [0, 1.0]
+        self.places = [0.0, 0.0, 0.0, 0.0]
+        self.recent: deque[float] = deque(maxlen=3)
+        self.held = Held()
+        self.kind = type("Kind", (), {"count": 0, "rate": 8.0})
+        self.derived = type("Derived", (self.kind,), {})
+
+    def apply(self, function: Any, x: Any) -> Any:
+        return function(x)
 
 
 #: name -> (program of a world and a tensor, recordings when compiled, when traced)

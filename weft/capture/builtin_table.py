@@ -88,7 +88,7 @@ BUILTINS: dict[Any, Builtin] = {
     str: Builtin(printing.string),
     repr: Builtin(printing.representation),
     ascii: Builtin(by_method(ascii, "__repr__")),
-    format: Builtin(printing.formatted),
+    format: Builtin(printing.format_of),
     print: Builtin(printing.showing(print), show.print_, shows=True),
     changed: Builtin(printing.showing(changed), shows=True),
     warnings.warn: Builtin(printing.warn, show.warn, shows=True),

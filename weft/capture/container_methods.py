@@ -318,6 +318,8 @@ _SET: dict[str, Method] = {
     **_writes(_changing, "pop", "intersection_update", "symmetric_difference_update"),
     **_writes(_changing, "__iand__", "__ixor__"),
 }
+#: Methods of lists and deques that store their arguments.
+STORING = frozenset({"append", "appendleft", "insert"})
 _OF_ARRAY = Method(_show_elements, _read)
 _ARRAY: dict[str, Method] = _writes(
     _write_elements,

@@ -47,6 +47,7 @@ from weft.capture.watch import (
 from weft.capture.watch.first_calls import is_unprepared
 from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
+from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
 from weft.core.number import Number, is_outside, number_attributes, python_number
@@ -175,6 +176,8 @@ class Hooks:
             obj = numbers_of(obj)  # which has the attributes of an int
         if obj.__class__ is Number and name in number_attributes(obj.kind):
             obj = python_number(obj)
+        elif obj.__class__ is TextParts:
+            obj = str(obj)
         found = attributes.load(self, obj, name)
         if found.__class__ is Maybe:
             raise undefined(f"the attribute {name!r}", found.why)
@@ -215,8 +218,14 @@ class Hooks:
             except TypeError as error:
                 if not _is_wrong_call(error):
                     raise
+        if type(function) is types.BuiltinMethodType and type(function.__self__) is str:
+            made = escaping_values.method_of_text(self, function, args, kwargs)
+            if made is not NotImplemented:
+                return made
         if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
-            texts, named = printing.settled_all(args), printing.settled_named(kwargs)
+            stores = function.__name__ in container_methods.STORING and not self.flow.depth
+            texts = args if stores else printing.settled_all(args)
+            named = printing.settled_named(kwargs)
             if isinstance(function.__self__, (dict, set, frozenset)):
                 texts = numbers_of(texts)
             made = container_methods.call(self, function, function.__self__, texts, named)
@@ -239,7 +248,7 @@ class Hooks:
             made = show.log(self, function, args, kwargs)
             if made is not NotImplemented:
                 return made
-        if not (logs if row is None else row.shows):
+        if not (logs or printing.takes_texts(function) if row is None else row.shows):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         if row is not None and row.call is not None:
             try:
@@ -427,6 +436,7 @@ class Hooks:
         return value
 
     def subject(self, value: Any) -> Any:
+        value = settled_numbers.settled(value) if value.__class__ is TextParts else value
         self.deep(value, "match", calls=False)
         guard_recursively.refuse_computed(self, value)
         return value

@@ -58,8 +58,6 @@ def of_tensor(hooks: Hooks, x: Any) -> Any:
         return NotImplemented if is_outside(x) else x
     if not isinstance(x, Tensor) or not hooks.watch.active or graph_recorder() is None:
         return NotImplemented
-    if may_catch(hooks):
-        return NotImplemented
     if not all(size.__class__ is int for size in x.shape) or size_of(x.shape) != 1:
         return NotImplemented
     hooks.watch.numbers = True
@@ -196,7 +194,7 @@ def div_mod(hooks: Hooks, a: Any, b: Any) -> Any:
     """divmod(a, b)"""
     if Dim in (a.__class__, b.__class__) and {a.__class__, b.__class__} <= {Dim, int}:
         return a // b, a % b
-    if not (is_unknown(a) or is_unknown(b)) or kind_of(a) is None or kind_of(b) is None:
+    if Number not in (a.__class__, b.__class__) or kind_of(a) is None or kind_of(b) is None:
         return NotImplemented
     return hooks.binary("//", a, b), hooks.binary("%", a, b)
 

@@ -306,7 +306,7 @@ class _Mangle(ast.NodeTransformer):
 
 
 def is_converted(function: FunctionType) -> bool:
-    """Whether a function was defined by rewritten code: it has the hooks of a run, or needs none."""
+    """Whether a function was defined by rewritten code: it has hooks of a run, or needs none."""
     code = function.__code__
     return HOOKS in code.co_freevars or id(code) in _hookless
 

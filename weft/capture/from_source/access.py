@@ -23,6 +23,7 @@ from weft.capture.watch import library, operators, stores
 from weft.capture.watch.follow import module_of
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.settled_numbers import settled
+from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, is_unknown, kind_of
 from weft.core.public import PUBLIC
@@ -39,9 +40,11 @@ if TYPE_CHECKING:
 def load_item(hooks: Hooks, obj: Any, key: Any) -> Any:
     """obj[key]"""
     hooks.use(obj)
+    if obj.__class__ is TextParts:
+        obj = str(obj)
     watch, cls = hooks.watch, type(obj)
     if isinstance(obj, dict):
-        numbers = watch.numbers or key.__class__ is Number
+        numbers = watch.numbers or key.__class__ in (Number, TextParts)
         key = settled(numbers_of(key)) if numbers else numbers_of(key)
     dynamic = dynamic_list_of(obj)
     if dynamic is not None:
@@ -126,16 +129,16 @@ def store_item(hooks: Hooks, obj: Any, key: Any, value: Any) -> None:
     """obj[key] = value"""
     hooks.use_items(obj)
     watch, cls = hooks.watch, type(obj)
-    if isinstance(obj, dict):
-        numbers = watch.numbers or key.__class__ is Number
+    known = watch.known(obj)
+    if isinstance(obj, dict) and not (known is not None and stores.varies(key)):
+        numbers = watch.numbers or key.__class__ in (Number, TextParts)
         key = settled(numbers_of(key)) if numbers else numbers_of(key)
     if isinstance(obj, (*CONTAINERS, np.ndarray)):
         hooks.flow.save(obj)
     if operators.special(cls, "__setitem__") is not None:
         operators.call_special(hooks, obj, "__setitem__", key, value)
         return
-    known = watch.known(obj)
-    if isinstance(obj, (dict, set)):
+    if isinstance(obj, (dict, set)) and not (known is not None and stores.varies(key)):
         hooks.key(key)
     if known is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, tuple):
         if isinstance(key, slice):

@@ -57,6 +57,7 @@ class Attempt:
         self._write = here.write
         self.unrolls = here.unrolls or unrolls, here.unrolls
         self.log = len(hooks.flow.aliases.log)
+        self.guards = hooks.watch.guard_count
 
     def __enter__(self) -> Attempt:
         self.hooks.flow.open(self.journal)
@@ -106,6 +107,7 @@ class Attempt:
             tokens[here] = self.token
         if getattr(here, "_start", 0) > self.mark:  # Python asked a question in the attempt
             return
+        self.hooks.watch.forget_numbers(self.guards)
         gone = set(here.graph.nodes[self.mark :])
         del here.graph.nodes[self.mark :]
         here._stopped = {k: v for k, v in here._stopped.items() if v.node not in gone}

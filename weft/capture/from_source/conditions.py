@@ -15,7 +15,7 @@ from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import effect, templated
-from weft.capture.watch.effects import TextParts
+from weft.capture.watch.texts import TextParts
 from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
 from weft.ops.effects import CHECK, Message

@@ -32,9 +32,10 @@ from weft.capture.from_source.iteration import (
 )
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import py_call
-from weft.capture.result_numbers import of_tensor, rounded
+from weft.capture.result_numbers import may_catch, of_tensor, rounded
 from weft.capture.watch.builtin_calls import Handler, comparing
-from weft.capture.watch.settled_numbers import sized
+from weft.capture.watch.settled_numbers import settled, sized
+from weft.capture.watch.texts import TextParts
 from weft.core.number import (
     CLASSES,
     HELD_AS,
@@ -130,6 +131,8 @@ def int_(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         return NotImplemented
     if value.kind == "int":
         return value
+    if may_catch(hooks):
+        return int(settled(value))
     held = as_held(value, HELD_AS[value.kind])
     if value.kind == "complex":
         return NotImplemented  # for its error
@@ -159,9 +162,11 @@ def round_(hooks: Hooks, number: Any, ndigits: Any = None) -> Any:
         return number
     if not isinstance(number, Number) or is_outside(number):
         return NotImplemented
+    if ndigits is not None and (type(ndigits) is not int or number.kind not in ("int", "float")):
+        return NotImplemented
+    if may_catch(hooks):
+        return builtins.round(settled(number), ndigits)
     if ndigits is not None:
-        if type(ndigits) is not int or number.kind not in ("int", "float"):
-            return NotImplemented
         kind = TensorType(HELD_AS[number.kind], ())
         return known_number(py_call(builtins.round, kind, number, ndigits))
     if number.kind != "float":
@@ -170,8 +175,8 @@ def round_(hooks: Hooks, number: Any, ndigits: Any = None) -> Any:
 
 
 def is_instance(hooks: Hooks, value: Any, wanted: Any) -> Any:
-    if value.__class__ is Dim:
-        return isinstance(0, wanted)
+    if value.__class__ in (Dim, TextParts):
+        return isinstance(0 if value.__class__ is Dim else "", wanted)
     if not isinstance(value, Number):
         return NotImplemented
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
@@ -180,6 +185,8 @@ def is_instance(hooks: Hooks, value: Any, wanted: Any) -> Any:
 
 def type_of(hooks: Hooks, *args: Any) -> Any:
     value = args[0] if len(args) == 1 else None
+    if value.__class__ is TextParts:
+        return str
     return CLASSES[value.kind] if isinstance(value, Number) else NotImplemented
 
 

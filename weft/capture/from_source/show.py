@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from weft.base.dim_algebra import Dim
 from weft.base.pytree import tree_leaves
 from weft.capture.from_source.tokens import effect, templated
-from weft.capture.watch.effects import TextParts
 from weft.capture.watch.printing import (
     is_logger,
     settled_named,
@@ -22,6 +21,7 @@ from weft.capture.watch.printing import (
     warner,
 )
 from weft.capture.watch.read_back import caught_file, has_own_handler
+from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.source import SourceLocation, user_location
-from weft.capture.watch.effects import TextPart, TextParts
+from weft.capture.watch.texts import TextPart, TextParts
 from weft.core.number import Number
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor, type_of

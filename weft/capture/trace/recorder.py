@@ -43,6 +43,7 @@ from weft.capture.trace.segments import Ending, PathBackward, Question, array_te
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
 from weft.capture.watch.origin import Origin, input_name, pinned
+from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch
 from weft.core.bind import bind, recorder
@@ -458,6 +459,8 @@ class TraceRecorder(HistoryRecorder):
         """The origin of an object from outside; None for one that the run made."""
         if obj.__class__ is Number and obj.outside is not None:
             return obj.outside.given  # type: ignore[attr-defined,no-any-return]
+        if obj.__class__ is TextParts:
+            return obj.origin
         if isinstance(obj, Tensor) and obj._data.__class__ is SymbolicArray:
             if not self.is_from_outside(obj):
                 return None

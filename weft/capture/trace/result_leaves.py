@@ -10,13 +10,17 @@ import numpy as np
 from weft.base.device import Device
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
+from weft.capture.watch.texts import TextParts
 from weft.record.control.nested import size_number
 
 __all__ = ["as_result", "holds_no_tensors", "is_plain"]
 
 
 def as_result(value: Any) -> Any:
-    """A symbolic size as a Python number that the graph gives."""
+    """A symbolic size as a Python number that the graph gives; a text that no call knows before
+    the graph is run, as it is in this one."""
+    if value.__class__ is TextParts and not value.is_known:
+        return str(value)
     return size_number(value) if value.__class__ is Dim else value
 
 

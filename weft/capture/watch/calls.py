@@ -166,9 +166,7 @@ def callable_for(hooks: Hooks, function: Any) -> Any:
     return lambda *args, **kwargs: hooks.call(function, *args, **kwargs)
 
 
-def _note_function(
-    hooks: Hooks, function: types.FunctionType, made: types.FunctionType
-) -> None:
+def _note_function(hooks: Hooks, function: types.FunctionType, made: types.FunctionType) -> None:
     """Guard what a function itself holds: its code and its default values, of which those that
     change from call to call become numbers of the followed one."""
     watch = hooks.watch

@@ -17,9 +17,9 @@ import numpy as np
 
 from weft.base.dim_algebra import Dim
 from weft.capture.watch.origin import MISSING, Origin
+from weft.capture.watch.texts import TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.counted import CountedDict, CountedList, CountedState
-from weft.core.number import Number, python_number
 from weft.core.tensor import Tensor
 from weft.record.control.nested import size_number
 
@@ -74,7 +74,7 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
         kept = value.copy()
         return lambda now: kept.copy()
     if isinstance(value, TextParts):
-        return value.template(origin_of)
+        return _text_template(value, origin_of)
     if isinstance(value, types.MethodType):  # bound again to the same object
         holder = template_of(value.__self__, origin_of, path)
         function = template_of(value.__func__, origin_of, path)
@@ -87,6 +87,19 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
     if isinstance(value, type) or callable(value):
         raise Unstorable(f"{getattr(value, '__qualname__', kind.__name__)}, made during the run")
     raise Unstorable(f"an object of class {kind.__name__}, made during the run")
+
+
+def _text_template(text: TextParts, origin_of: OriginOf) -> Template:
+    made = [
+        part if isinstance(part, str) else (part, template_of(part.value, origin_of))
+        for part in text.parts
+    ]
+
+    def build(now: Now) -> str:
+        texts = [part if isinstance(part, str) else part[0].text(part[1](now)) for part in made]
+        return "".join(texts)
+
+    return build
 
 
 def _needs_nothing(function: types.FunctionType) -> bool:
@@ -142,51 +155,6 @@ def _built(value: Any, kind: Any, parts: list[Template]) -> Template:
     # The id of the original stands for it as long as it lives.
     build.value = value  # type: ignore[attr-defined]
     return build
-
-
-class TextParts:
-    """An f-string that was handed to a call: texts, and values with how to format them."""
-
-    def __init__(self, parts: Sequence[Any]) -> None:
-        self.parts = parts
-
-    def __str__(self) -> str:
-        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
-
-    def template(self, origin_of: OriginOf) -> Template:
-        made = [
-            part if isinstance(part, str) else (part, template_of(part.value, origin_of))
-            for part in self.parts
-        ]
-
-        def build(now: Now) -> str:
-            texts = [part if isinstance(part, str) else part[0].text(part[1](now)) for part in made]
-            return "".join(texts)
-
-        return build
-
-
-_CONVERSIONS: dict[int, Callable[[Any], Any]] = {
-    -1: lambda value: value,
-    ord("s"): str,
-    ord("r"): repr,
-    ord("a"): ascii,
-}
-
-
-class TextPart:
-    """One `{value!conversion:spec}` of an f-string."""
-
-    def __init__(self, value: Any, conversion: int, spec: str) -> None:
-        self.value = value
-        self.conversion = conversion
-        self.spec = spec
-
-    def text(self, *now: Any) -> str:
-        value = now[0] if now else self.value
-        if value.__class__ is Number:
-            value = python_number(value)
-        return format(_CONVERSIONS[self.conversion](value), self.spec)
 
 
 # --- effects -------------------------------------------------------------------------------------

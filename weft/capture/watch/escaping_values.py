@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.base.asked_sizes import numbers_of
+from weft.capture.result_numbers import of_tensor
 from weft.capture.watch import guard_recursively, library, operators, printing, stores
-from weft.capture.watch.effects import TextPart, TextParts
 from weft.capture.watch.guard_recursively import Calls
+from weft.capture.watch.texts import TextPart, TextParts, filled, join, written
 from weft.capture.watch.unseen_changes import bases_of
 from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, is_unknown, python_number
@@ -58,6 +59,8 @@ def key(hooks: Hooks, value: Any) -> Any:
     cls = type(value)
     if cls in operators.SIMPLE:
         return value
+    if cls is TextParts:
+        return str(value)
     if cls is Number:  # the Python number is hashed, so this asks for its value
         return python_number(value)
     if operators.special(cls, "__hash__") is not None or (
@@ -86,8 +89,10 @@ def keys_of_all(hooks: Hooks, args: tuple[Any, ...]) -> None:
 def text_part(hooks: Hooks, value: Any, conversion: int, spec: str) -> Any:
     """One value of an f-string: its text, or, with tensors in it, a part formatted at each call."""
     if isinstance(value, TextParts):
+        if conversion in (-1, ord("s")) and not spec:
+            return value
         value = str(value)
-    value = numbers_of(value)
+    value, spec = numbers_of(value), str(spec)
     if printing.shows_tensors(value):
         hooks.deep(value, "format", calls=False)
         return TextPart(value, conversion, spec)
@@ -100,17 +105,49 @@ def text_part(hooks: Hooks, value: Any, conversion: int, spec: str) -> Any:
 
 
 def joined(hooks: Hooks, *parts: Any) -> Any:
-    """An f-string. Inside of a loop of the graph, one with numbers of it has no text yet."""
-    if hooks.flow.depth and any(isinstance(p, TextPart) and is_unknown(p.value) for p in parts):
-        return TextParts(parts)
-    return "".join(part.text() if isinstance(part, TextPart) else part for part in parts)
+    """An f-string. One with numbers of the graph, or that change from call to call, is made by each
+    call."""
+    later = [part for part in parts if not isinstance(part, str)]
+    if not later:
+        return "".join(parts)
+    if hooks.flow.depth:  # where one side of an `if` may have another text
+        waits = any(map(is_unknown, TextParts(later).numbers()))
+    else:
+        parts = tuple([_with_number(hooks, part) for part in parts])
+        waits = all(number.__class__ is Number for number in TextParts(parts).numbers())
+    return TextParts(parts) if waits else str(TextParts(parts))
+
+
+def _with_number(hooks: Hooks, part: Any) -> Any:
+    """`{loss:.3f}` of a tensor is a text of its number."""
+    if part.__class__ is TextPart and part.spec and part.conversion == -1:
+        number = of_tensor(hooks, part.value) if part.value.__class__ is Tensor else part.value
+        if number.__class__ is Number:
+            return TextPart(number, -1, part.spec)
+    return part
 
 
 def text(hooks: Hooks, *parts: Any) -> Any:
     """An f-string that is an argument of a call, which may print it at each replay."""
-    if any(isinstance(part, TextPart) for part in parts):
-        return TextParts(parts)
-    return "".join(parts)
+    if all(isinstance(part, str) for part in parts):
+        return "".join(parts)
+    return TextParts(parts)
+
+
+def method_of_text(
+    hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """ "…".format(n) and "…".join(texts), made by each call if need be; else NotImplemented."""
+    if hooks.flow.depth:
+        return NotImplemented
+    if function.__name__ == "format":
+        return written(filled, function.__self__, args, kwargs)
+    if function.__name__ == "join" and len(args) == 1 and not isinstance(args[0], CONTAINERS):
+        args = (list(hooks.iter(args[0])),)
+    if function.__name__ == "join" and len(args) == 1 and type(args[0]) in (list, tuple):
+        text = written(join, function.__self__, list(hooks.iter(args[0])))
+        return function(*args) if text is NotImplemented else text
+    return NotImplemented
 
 
 # --- what leaves the watched code ----------------------------------------------------------------

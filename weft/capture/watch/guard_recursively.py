@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft.capture.watch import operators, stores
-from weft.capture.watch.effects import TextParts
 from weft.capture.watch.follow import FOLLOW, IMMUTABLE_C, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.stores import instance_dict
+from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import CONTAINERS, is_of_weft, is_plain
 from weft.convert.convert import HOOKS, is_converted
 from weft.core.tensor import Tensor

@@ -21,7 +21,9 @@ from weft.capture.watch.attributes import class_attribute
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.settled_numbers import settled
+from weft.capture.watch.texts import written
 from weft.capture.watch.values import CONTAINERS
+from weft.core.number import is_outside
 from weft.core.tensor import Tensor
 from weft.record.control.nested import size_number
 
@@ -95,6 +97,10 @@ def _method(cls: type, name: str) -> Any:
 def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     function, _, name = BINARY[symbol]
     ta, tb = type(a), type(b)
+    if symbol == "%" and ta is str and not hooks.flow.depth:
+        text = written(function, a, b)
+        if text is not NotImplemented:
+            return text
     if ta in SIMPLE and tb in SIMPLE:
         if symbol == "%" and ta is str:
             hooks.deep(b, "%")
@@ -267,7 +273,7 @@ def truth(hooks: Hooks, value: Any) -> bool:
             raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
         return result
     if _method(cls, "__bool__") is None and special(cls, "__len__") is not None:
-        return length(hooks, value) != 0
+        return bool(length(hooks, value) != 0)
     known = hooks.watch.known(value)
     if known is not None:
         if isinstance(value, CONTAINERS):
@@ -281,6 +287,8 @@ def length(hooks: Hooks, value: Any) -> Any:
     cls = type(value)
     if special(cls, "__len__") is not None:
         result = call_special(hooks, value, "__len__")
+        if is_outside(result) and result >= 0:
+            return result
         return len(range(result)) if isinstance(result, int) and result >= 0 else len(value)
     known = hooks.watch.known(value)
     if known is not None and isinstance(value, CONTAINERS):

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.asked_sizes import numbers_of
 from weft.base.errors import CaptureError
-from weft.base.source import PACKAGE, user_frame
+from weft.base.source import PACKAGE, is_own, user_frame
 from weft.capture.watch import operators, settled_numbers
-from weft.capture.watch.effects import TextParts
+from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.read_back import caught_file, has_own_handler
+from weft.capture.watch.texts import TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.core.number import Number
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -59,6 +61,15 @@ def is_logging(function: Any, args: tuple[Any, ...] = ()) -> bool:
     return getattr(sys.modules["logging"], name, None) is function or (
         bool(args) and is_logger(args[0])
     )
+
+
+def takes_texts(function: Any) -> bool:
+    """Whether it is a user's function, which takes texts that are made by each call."""
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    if isinstance(plain, types.FunctionType):
+        file = plain.__code__.co_filename
+        return policy(file) == FOLLOW and not is_own(file)
+    return False
 
 
 def showing(function: Any) -> Callable[..., Any]:
@@ -131,15 +142,24 @@ def shows_tensors(value: Any) -> bool:
     return False
 
 
-def string(hooks: Hooks, *args: Any, **kwargs: Any) -> str:
+def string(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
     """str(value)"""
     if len(args) != 1 or kwargs:
         return str(*args, **kwargs)
+    if _waits(hooks, args[0]):
+        return TextParts([TextPart(args[0], ord("s"), "")])
     return text_of(hooks, args[0], "__str__", str)
 
 
-def representation(hooks: Hooks, value: Any) -> str:
+def _waits(hooks: Hooks, value: Any) -> bool:
+    """Whether each call makes the text of a value."""
+    return not hooks.flow.depth and value.__class__ in (Number, TextParts)
+
+
+def representation(hooks: Hooks, value: Any) -> Any:
     """repr(value)"""
+    if _waits(hooks, value):
+        return TextParts([TextPart(value, ord("r"), "")])
     return text_of(hooks, value, "__repr__", repr)
 
 
@@ -176,8 +196,14 @@ def _shows_address(cls: Any) -> bool:
     return cls.__str__ is object.__str__
 
 
-def formatted(hooks: Hooks, value: Any, spec: str = "") -> str:
+def format_of(hooks: Hooks, value: Any, spec: Any = "") -> Any:
     """format(value, spec)"""
+    if _waits(hooks, value):
+        return TextParts([TextPart(value, -1, str(spec))])
+    return formatted(hooks, value, spec)
+
+
+def formatted(hooks: Hooks, value: Any, spec: str = "") -> str:
     value = numbers_of(value)
     cls: Any = type(value)
     if cls is str or is_plain(value):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+from weft.capture.watch.texts import TextParts
 from weft.core.number import Number, is_outside, python_number
 
 
@@ -16,6 +17,8 @@ def settled(value: Any, keeps: bool = False) -> Any:
     cls = value.__class__
     if cls is Number:
         return value if keeps and value.outside is None else python_number(value)
+    if cls is TextParts:
+        return value if keeps and not value.is_known else str(value)
     if cls is slice:
         return slice(*[settled(part, keeps) for part in (value.start, value.stop, value.step)])
     if cls in (list, tuple, set, frozenset):

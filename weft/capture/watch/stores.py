@@ -13,10 +13,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from weft.capture.watch.origin import MISSING, Origin
+from weft.capture.watch.settled_numbers import settled
+from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import is_plain, keys_of, size_of
 from weft.core.counted import CONTAINERS as COUNTED
 from weft.core.counted import CountedDict, CountedList
-from weft.core.number import Number, calculated
+from weft.core.number import Number, calculated, is_outside
 from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Store:
 
     __slots__ = (
         *("appended", "complete", "depths", "everything", "grown", "moved", "obj", "original"),
-        "written",
+        *("varying", "written"),
     )
 
     def __init__(self, obj: Any) -> None:
@@ -60,11 +62,21 @@ class Store:
         self.moved = False  # elements are at other positions than before
         self.appended = 0  # how many elements the run has put behind the others, which stay
         self.grown: int | None = 0  # by how much the length is larger; None: nobody knows
+        #: Numbers and texts that the run wrote at, and that are others in each call.
+        self.varying: list[Any] = []
         self.complete = False  # all elements are guarded, or were written
         self.everything = False  # and everything inside of them
 
 
 def store_of(known: Known) -> Store:
+    """For reads: what they find depends on the keys that the run wrote at."""
+    store = _store(known)
+    while store.varying:
+        settled(store.varying.pop())
+    return store
+
+
+def _store(known: Known) -> Store:
     if known.store is None:
         known.store = Store(known.obj)
     return known.store
@@ -335,7 +347,7 @@ def elements(watch: Watch, known: Known) -> Any:
 
 def before_write(watch: Watch, known: Known) -> Store:
     """Copy the contents of a container, for later reads and for the rollback."""
-    store = store_of(known)
+    store = _store(known)
     if store.original is None:
         store.original = copy_of(known.obj)
         obj, original = known.obj, store.original
@@ -390,6 +402,16 @@ def _del_item(container: Any, key: Any) -> None:
 def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
     """container[key] = value"""
     obj = known.obj
+    if varies(key) and not _writes_at(watch, known, key):
+        key = settled(key)
+    if varies(key):
+        store = before_write(watch, known)
+        now = in_this_call(key)
+        set_item(obj, now, value)
+        store.written.add(now if isinstance(obj, dict) or now >= 0 else now + len(obj))
+        store.varying.append(key)
+        watch.effect(f"{known.origin.text}[…] = …", set_item, known.origin, key, value)
+        return
     if not isinstance(obj, dict) and (not hasattr(key, "__index__") or isinstance(key, Tensor)):
         whole(watch, known)
         before_write(watch, known)
@@ -409,6 +431,29 @@ def write_item(watch: Watch, known: Known, key: Any, value: Any) -> None:
         store.written.add(index if index >= 0 else index + len(obj))
     text = f"{known.origin.text}[{_text(watch, key)}] = …"
     watch.effect(text, set_item, known.origin, key, value)
+
+
+def varies(key: Any) -> bool:
+    """Whether a key is a number or a text that each call knows, and another one in each."""
+    return is_outside(key) or (key.__class__ is TextParts and key.is_known)
+
+
+def in_this_call(key: Any) -> Any:
+    return key.in_this_call() if key.__class__ is TextParts else key.outside.value
+
+
+def _writes_at(watch: Watch, known: Known, key: Any) -> bool:
+    """Whether a write needs no guard on its key: it is on the list, or in a dict, in any call."""
+    flow = watch.flow
+    if flow is None or flow.depth or not watch.active:
+        return False
+    if isinstance(known.obj, dict):
+        return type(known.obj) in (*_DICTS, OrderedDict, defaultdict)
+    if type(known.obj) is not list or key.__class__ is TextParts or key.kind != "int":
+        return False
+    read_length(watch, known)
+    size = len(known.obj)
+    return bool(key >= -size) and bool(key < size)
 
 
 def delete_item(watch: Watch, known: Known, key: Any) -> None:

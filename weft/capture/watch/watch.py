@@ -299,6 +299,24 @@ class Watch:
         """Add a guard that is about several places, perhaps after the run: of its backward."""
         self._guards.append(guard)
 
+    @property
+    def guard_count(self) -> int:
+        return len(self._guards)
+
+    def forget_numbers(self, since: int) -> None:
+        """Take back guards on numbers that change: what asked for them was undone."""
+        kept = self._guards[:since]
+        for guard in self._guards[since:]:
+            origin = guard.origin
+            if guard.kind == "value" and origin is not None and self._is_changing(origin):
+                self._noted.discard((guard.kind, id(origin)))
+            else:
+                kept.append(guard)
+        self._guards = kept
+
+    def _is_changing(self, origin: Origin) -> bool:
+        return origin.kind == origins.CALC or origin in self.changing
+
     def take_guards(self) -> list[Guard]:
         """The guards since the last call of this."""
         for name in self._alike_new:

@@ -1,0 +1,200 @@
+"""Texts with numbers that Python does not know yet, or that are others in each call.
+
+`f"step {n}: {loss.item():.3f}"` is kept in parts, and each call makes the text: when it is printed,
+stored or returned. So it needs no guard on the numbers. Where Python needs the text itself, to
+compare it or to look into it, it is made in the run, which asks for its numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+from weft.capture.watch.origin import Origin, calculation
+from weft.core.number import Number, is_outside, python_number
+from weft.core.tensor import Tensor
+
+_CONVERSIONS: dict[int, Callable[[Any], Any]] = {
+    -1: lambda value: value,
+    ord("s"): str,
+    ord("r"): repr,
+    ord("a"): ascii,
+}
+
+
+class TextPart:
+    """One `{value!conversion:spec}` of an f-string."""
+
+    def __init__(self, value: Any, conversion: Any, spec: str) -> None:
+        self.value = value
+        self.conversion = conversion
+        self.spec = spec
+
+    def text(self, *now: Any) -> str:
+        return self.made(now[0] if now else _replaced(self.value, python_number))
+
+    def made(self, value: Any) -> str:
+        return format(_CONVERSIONS[self.conversion](value), self.spec)
+
+
+class TextCall(TextPart):
+    """What a function that only writes gives for a tuple of values: `"%d" % n`."""
+
+    def __init__(self, function: Callable[..., str], *values: Any) -> None:
+        super().__init__(values, function, "")
+
+    def made(self, value: Any) -> str:
+        return cast("str", self.conversion(*value))
+
+
+class TextParts:
+    """A text: strings, and values with how to write them. It behaves as the string that it is."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts: list[Any] = []
+        for part in parts:
+            self.parts += part.parts if part.__class__ is TextParts else [part]
+
+    def __str__(self) -> str:
+        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __add__(self, other: Any) -> Any:
+        known = isinstance(other, (str, TextParts))
+        return TextParts([self, other]) if known else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return TextParts([other, self]) if isinstance(other, str) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == (str(other) if other.__class__ is TextParts else other)
+
+    def __lt__(self, other: Any) -> bool:
+        return str(self) < str(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return str(self) > str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __len__(self) -> int:
+        return len(str(self))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(str(self))
+
+    def __contains__(self, part: str) -> bool:
+        return part in str(self)
+
+    def __getitem__(self, key: Any) -> str:
+        return str(self)[key]
+
+    def __mul__(self, count: Any) -> Any:
+        return str(self) * count
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> Any:
+        return str(self) % values
+
+    @property
+    def is_known(self) -> bool:
+        """Whether each call knows the text before the graph is run."""
+        return all(map(is_outside, self.numbers()))
+
+    def numbers(self) -> Iterator[Tensor]:
+        """The numbers and tensors in it."""
+        for part in self.parts:
+            if isinstance(part, TextPart):
+                yield from _tensors(part.value)
+
+    def in_this_call(self) -> str:
+        """The text as it is in this call, if that is known; without a guard on its numbers."""
+        return self._with(lambda number: number.outside.value)  # type: ignore[union-attr]
+
+    def _with(self, replace: Callable[[Number], Any]) -> str:
+        texts = [
+            part if isinstance(part, str) else part.made(_replaced(part.value, replace))
+            for part in self.parts
+        ]
+        return "".join(texts)
+
+    @property
+    def origin(self) -> Origin:
+        """Where a call finds a text that is known: it makes it of its numbers."""
+        found: list[Any] = list(self.numbers())
+
+        def text(*values: Any) -> str:
+            by_number = dict(zip(map(id, found), values, strict=True))
+            return self._with(lambda number: by_number[id(number)])
+
+        return calculation(text, tuple([number.outside.origin for number in found]))
+
+
+def _replaced(value: Any, replace: Callable[[Number], Any]) -> Any:
+    """A tree of values with Python's numbers for those of the graph, and texts that are made."""
+    if value.__class__ is Number:
+        return replace(value)
+    if value.__class__ is TextParts:
+        return value._with(replace)
+    if type(value) in (list, tuple):
+        return type(value)([_replaced(part, replace) for part in value])
+    if type(value) is dict:
+        return {key: _replaced(part, replace) for key, part in value.items()}
+    return value
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif value.__class__ is TextParts:
+        yield from value.numbers()
+    elif type(value) in (list, tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif type(value) is dict:
+        yield from _tensors(list(value.values()))
+
+
+def may_wait(values: Any) -> bool:
+    """Whether a text of these values can be made later: there are numbers in them that Python does
+    not know, and nothing else than plain values beside them."""
+    found = list(_leaves(values))
+    numbers = [value for value in found if value.__class__ in (Number, TextParts)]
+    plain = all(type(value) in _PLAIN for value in found if value.__class__ not in _LATER)
+    return bool(numbers) and plain
+
+
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
+_LATER = (Number, TextParts)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if type(value) in (list, tuple):
+        for part in value:
+            yield from _leaves(part)
+    elif type(value) is dict:
+        yield from _leaves(list(value.values()))
+    else:
+        yield value
+
+
+def written(function: Callable[..., str], *values: Any) -> Any:
+    """The text that a function writes of values, later if need be; NotImplemented if it can be
+    made now."""
+    return TextParts([TextCall(function, *values)]) if may_wait(values) else NotImplemented
+
+
+def filled(form: str, values: tuple[Any, ...], named: dict[str, Any]) -> str:
+    """form.format(*values, **named)"""
+    return form.format(*values, **named)
+
+
+def join(separator: str, parts: list[Any]) -> str:
+    return separator.join(parts)
