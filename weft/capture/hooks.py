@@ -50,7 +50,13 @@ from weft.capture.watch.origin import Origin
 from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
-from weft.core.number import Number, is_outside, number_attributes, python_number
+from weft.core.number import (
+    Number,
+    is_of_numpy,
+    is_outside,
+    number_attributes,
+    python_number,
+)
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_not
 from weft.record.control.nested import graph_recorder, known_number
@@ -61,7 +67,7 @@ _RECORDS = (record_if.__code__, repeat.record_while.__code__)
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
 #: What such methods may belong to that have a table of methods.
 _HOLDERS = (*CONTAINERS, np.ndarray)
-_PURE_KINDS = frozenset({type, types.BuiltinFunctionType})
+_PURE_KINDS = frozenset({type, types.BuiltinFunctionType, np.ufunc, type(np.clip)})
 
 
 def run_watched(watch: Watch, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -174,7 +180,7 @@ class Hooks:
         self.use(obj)
         if obj.__class__ is Dim:
             obj = numbers_of(obj)  # which has the attributes of an int
-        if obj.__class__ is Number and name in number_attributes(obj.kind):
+        if obj.__class__ is Number and (name in number_attributes(obj.kind) or is_of_numpy(obj)):
             obj = python_number(obj)
         elif obj.__class__ is TextParts:
             obj = str(obj)

@@ -14,6 +14,8 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, Kind
 from weft.capture.watch.guards import Guard
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from weft.capture.watch.watch import Watch
 
 NUMBERS = frozenset({int, float})
+#: Scalars of NumPy's that stand for such numbers.
+_SCALARS = (np.integer, np.floating)
 _LINEAR = frozenset({operator.add, operator.sub, operator.mul, operator.neg, operator.pos})
 #: The kinds of results that depend on the numbers, not only on their kinds.
 _OF_ANY_KIND = frozenset({operator.pow, pow, min, max})
@@ -51,7 +55,7 @@ class ChangingNumbers:
         for guard in guards:
             origin, expected = guard.origin, guard.expected
             length = guard.kind in ("length", "size")
-            if not length and (guard.kind != "value" or type(expected) not in NUMBERS):
+            if not length and (guard.kind != "value" or not is_number(expected)):
                 continue
             if origin is None or origin.kind == CALC:
                 continue
@@ -63,6 +67,18 @@ class ChangingNumbers:
                 continue
             if not length and type(now) is type(expected) and not same_value(now, expected):
                 self.places.add(_key(origin))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value may be another one in each call."""
+    return type(value) in NUMBERS or isinstance(value, _SCALARS)
+
+
+def _kind(value: Any) -> Kind | None:
+    found: Kind | None = PYTHON_KINDS.get(type(value))
+    if found is None and isinstance(value, (*_SCALARS, np.bool_)):
+        found = {"f": "float", "b": "bool"}.get(value.dtype.kind, "int")  # type: ignore[assignment]
+    return found
 
 
 def _key(origin: Origin) -> Any:
@@ -90,7 +106,9 @@ class OutsideNumber:
         self.watch = watch
         self.origin = origin
         self.value = value
-        self.kind: Kind = PYTHON_KINDS[type(value)]
+        kind = _kind(value)
+        assert kind is not None
+        self.kind: Kind = kind
         self.made_of = made_of  # of a calculation: the function and its operands
 
     def know(self) -> Any:
@@ -104,7 +122,7 @@ class OutsideNumber:
         except Exception:
             _know_all(found)  # the function may catch it, and go on in another way
             raise
-        if type(result) not in PYTHON_KINDS or type(result) is complex:
+        if _kind(result) in (None, "complex"):
             _know_all(found)
             return result
         places = tuple([x.origin if isinstance(x, OutsideNumber) else x for x in found])
@@ -123,12 +141,14 @@ class OutsideNumber:
         assert self.watch.tensors is not None
         function, *operands = self.made_of or (None,)
         if function in _LINEAR and all(map(_is_whole, operands)):
-            found = [x.size() if isinstance(x, OutsideNumber) else x for x in operands]
+            found = [x.size() if isinstance(x, OutsideNumber) else int(x) for x in operands]
             if function is not operator.mul or not all(isinstance(x, Dim) for x in found):
                 made: int = function(*found)
                 return made
-        size = self.watch.tensors.size(self.origin, self.value)
-        return self.know() if size is None else size
+        numpy = isinstance(self.value, np.generic)
+        origin = calculation(int, (self.origin,)) if numpy else self.origin
+        size = self.watch.tensors.size(origin, int(self.value))
+        return int(self.know()) if size is None else size
 
     @property
     def given(self) -> Origin:
@@ -140,7 +160,7 @@ def _is_whole(x: Any) -> bool:
     """Whether a part of a number is an int that is a size itself, or only told by such."""
     if isinstance(x, OutsideNumber):
         return x.kind == "int" and (bool(x.made_of) or x.value >= 0)
-    return type(x) is int
+    return type(x) is int or isinstance(x, np.integer)
 
 
 def _know_all(operands: Iterable[Any]) -> None:
@@ -152,7 +172,7 @@ def _know_all(operands: Iterable[Any]) -> None:
 def stands_for(watch: Watch, origin: Origin, value: Any, made_of: tuple[Any, ...] = ()) -> Any:
     """A number that each call finds at a place; one that no graph holds becomes a guard."""
     found = OutsideNumber(watch, origin, value, made_of)
-    if type(value) is int and not -_LIMIT <= value < _LIMIT:
+    if found.kind == "int" and not -_LIMIT <= int(value) < _LIMIT:
         return found.know()
     return outside_number(found)
 
@@ -174,12 +194,16 @@ FUNCTIONS = frozenset(
     {
         *(abs, round, min, max, pow, int, float),
         *(f for n, f in vars(math).items() if not n.startswith("_") and callable(f)),
+        *(np.clip, np.round),
     }
 ) - {math.fsum, math.prod, math.frexp, math.modf, math.dist}
 
 
 def of_numbers(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a function of numbers; NotImplemented where there is none from outside."""
-    if kwargs or not any(map(is_outside, args)) or function not in FUNCTIONS:
+    if kwargs or not any(map(is_outside, args)):
+        return NotImplemented
+    of_numpy = isinstance(function, np.ufunc) and function.nout == 1
+    if not of_numpy and function not in FUNCTIONS:
         return NotImplemented
     return calculated(function, *args)

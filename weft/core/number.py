@@ -45,6 +45,7 @@ class Outside(Protocol):
     """A Python number that each call finds anew, or computes of such, before the graph is run."""
 
     kind: Kind
+    value: Any  # in this call: of Python's, or a scalar of NumPy's
 
     def know(self) -> Any:
         """The number in this call; that it stays so becomes a guard."""
@@ -81,6 +82,10 @@ class Number(Tensor):
         return self.dtype.kind if self.outside is None else self.outside.kind
 
     @property
+    def python_class(self) -> type[Any]:
+        return CLASSES[self.kind] if self.outside is None else type(self.outside.value)
+
+    @property
     def _data(self) -> Any:
         if self.held is None and self.outside is not None:
             self.held = self.outside.data()
@@ -95,7 +100,7 @@ class Number(Tensor):
             return super()._answer(question)
         if question == "bool":
             found = self.outside.calculate(bool, [self])
-            return python_number(found) if found.__class__ is Number else found
+            return bool(python_number(found) if found.__class__ is Number else found)
         return CLASSES[question](self.outside.know())
 
     def __index__(self) -> int:
@@ -130,6 +135,11 @@ def is_outside(value: Any) -> bool:
     return value.__class__ is Number and value.outside is not None
 
 
+def is_of_numpy(value: Any) -> bool:
+    """Whether it stands for a scalar of NumPy's."""
+    return is_outside(value) and isinstance(value.outside.value, np.generic)
+
+
 def is_unknown(value: Any) -> bool:
     """Whether it is a number that only the graph knows."""
     return value.__class__ is Number and value.outside is None
@@ -144,7 +154,7 @@ def calculated(function: Callable[..., Any], *operands: Any) -> Any:
             if value.outside is None:
                 return NotImplemented
             first = first or value.outside
-        elif value.__class__ not in PYTHON_KINDS:
+        elif value.__class__ not in PYTHON_KINDS and not isinstance(value, np.generic):
             return NotImplemented
     return NotImplemented if first is None else first.calculate(function, operands)
 

@@ -37,7 +37,6 @@ from weft.capture.watch.builtin_calls import Handler, comparing
 from weft.capture.watch.settled_numbers import settled, sized
 from weft.capture.watch.texts import TextParts
 from weft.core.number import (
-    CLASSES,
     HELD_AS,
     Number,
     as_held,
@@ -180,14 +179,14 @@ def is_instance(hooks: Hooks, value: Any, wanted: Any) -> Any:
     if not isinstance(value, Number):
         return NotImplemented
     classes = wanted if isinstance(wanted, tuple) else (wanted,)
-    return any(isinstance(cls, type) and issubclass(CLASSES[value.kind], cls) for cls in classes)
+    return any(isinstance(cls, type) and issubclass(value.python_class, cls) for cls in classes)
 
 
 def type_of(hooks: Hooks, *args: Any) -> Any:
     value = args[0] if len(args) == 1 else None
     if value.__class__ is TextParts:
         return str
-    return CLASSES[value.kind] if isinstance(value, Number) else NotImplemented
+    return value.python_class if isinstance(value, Number) else NotImplemented
 
 
 def extreme(function: Any) -> Handler:

@@ -15,7 +15,7 @@ from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.source import SourceLocation, user_location
 from weft.capture.watch.texts import TextPart, TextParts
-from weft.core.number import Number
+from weft.core.number import Number, is_of_numpy
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor, type_of
 from weft.ir.graph import Node
@@ -84,6 +84,8 @@ def _builder(value: Any, tensors: list[Tensor]) -> Callable[[Any], Any]:
     if isinstance(value, Tensor):
         index = len(tensors)
         tensors.append(value)
+        if is_of_numpy(value):
+            return lambda values: values[index].numpy()[()]
         if isinstance(value, Number):
             return lambda values: values[index].numpy().item()
         return lambda values: values[index]
@@ -110,7 +112,7 @@ def _text_part(part: Any, tensors: list[Tensor]) -> Any:
 def _key(value: Any) -> Hashable:
     """A key to compare two such values by; tensors are operands, so only their place counts."""
     if isinstance(value, Tensor):
-        return Tensor, isinstance(value, Number)
+        return Tensor, isinstance(value, Number), is_of_numpy(value)
     if isinstance(value, TextParts):
         return TextParts, tuple(map(_key, value.parts))
     if isinstance(value, TextPart):

@@ -13,6 +13,8 @@ from operator import attrgetter
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from weft.base import store
 from weft.base.code_cache import PYTHON, cached_code
 from weft.capture.watch.guards import COSTLY, Guard
@@ -147,7 +149,9 @@ def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple
 def _is_fixed(guard: Guard) -> bool:
     """Whether a guard of the group means that its origin still holds the same object."""
     return guard.kind in ("tensor", "identity") or (
-        guard.kind == "class" and guard.expected not in NUMBERS
+        guard.kind == "class"
+        and guard.expected not in NUMBERS
+        and not issubclass(guard.expected, np.generic)
     )
 
 

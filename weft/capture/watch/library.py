@@ -34,10 +34,11 @@ from weft.capture.watch.follow import (
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
 from weft.capture.watch.read_back import before_method
-from weft.capture.watch.settled_numbers import settled_all, settled_named, sized
+from weft.capture.watch.settled_numbers import settled, settled_all, settled_named, sized
 from weft.capture.watch.unseen_changes import bases_of, contents
 from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict
+from weft.core.number import is_of_numpy
 from weft.core.tensor import Tensor
 from weft.ops import in_place
 from weft.ops.generator import Generator
@@ -218,6 +219,9 @@ _OF_VALUES = frozenset(
     }
 )
 
+#: Those whose results have the dtypes of NumPy's scalars.
+_BY_CLASS = frozenset({"full", "full_like", "new_full", "fill_", "tensor", "asarray"})
+
 #: Functions whose ints are sizes, which may be symbolic.
 _TAKE_SIZES = frozenset(
     {
@@ -270,6 +274,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
         values = function.__name__ == "full"  # of the others, all numbers are sizes
         args = (*map(sized, args[:1]), *args[1:]) if values else tuple(map(sized, args))
     changes = bool(hooks.watch.changing.places)
+    if hooks.watch.numbers and function.__name__ in _BY_CLASS:
+        args = tuple([settled(value) if is_of_numpy(value) else value for value in args])
     if (hooks.watch.numbers or changes) and (_is_transform(function) or takes_numbers(function)):
         if changes:
             args = tuple([_tree(hooks, value) for value in args])
@@ -338,10 +344,10 @@ def number_from_outside(hooks: Hooks, holder: Any, key: str) -> Any:
     known = watch.known(holder)
     if known is None or watch.tensors is None or type(holder) not in (dict, CountedDict):
         return hooks.item(holder, key)
-    if stores.held(known) is not holder or type(holder.get(key)) is not float:
+    if stores.held(known) is not holder or type(holder.get(key)) not in (float, np.float64):
         return hooks.item(holder, key)  # written by the run itself, or something else
     origin = stores.element_origin(known, key)
-    watch.guard("class", origin, float, holder=known)
+    watch.guard("class", origin, type(holder[key]), holder=known)
     return watch.tensors.number(origin, holder[key])
 
 

@@ -23,7 +23,7 @@ from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.texts import written
 from weft.capture.watch.values import CONTAINERS
-from weft.core.number import is_outside
+from weft.core.number import calculated, is_of_numpy, is_outside, is_unknown
 from weft.core.tensor import Tensor
 from weft.record.control.nested import size_number
 
@@ -105,6 +105,15 @@ def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
         if symbol == "%" and ta is str:
             hooks.deep(b, "%")
         return function(a, b)
+    if is_outside(a) or is_outside(b):
+        found = calculated(function, a, b)
+        if found is not NotImplemented:
+            return found
+        if is_unknown(a) or is_unknown(b) or np.ndarray in (ta, tb):
+            a, b = (settled(x) if is_of_numpy(x) else x for x in (a, b))
+    numpy = isinstance(a, np.generic) or isinstance(b, np.generic)
+    if numpy and not hooks.flow.depth and (is_unknown(a) or is_unknown(b)):
+        a, b = settled(a), settled(b)  # NumPy's results are no Python numbers
     forward, reflected = f"__{name}__", f"__r{name}__"
     if special(ta, forward) is None and special(tb, reflected) is None:
         if symbol == "%" and isinstance(a, (str, bytes)):
@@ -195,6 +204,8 @@ def compare(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     ta, tb = type(a), type(b)
     if ta in SIMPLE and tb in SIMPLE:
         return function(a, b)
+    if is_unknown(a) or is_unknown(b):
+        a, b = (float(x) if type(x) is np.float64 else x for x in (a, b))
     if not any(map(_compares, (ta, ta, tb, tb), (name, "__eq__", swapped, "__eq__"))):
         if isinstance(a, CONTAINERS) or isinstance(b, CONTAINERS) or _is_generated(ta, name):
             hooks.deep(a, symbol, COMPARING)

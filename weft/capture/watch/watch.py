@@ -24,7 +24,7 @@ from weft.base.errors import CaptureError
 from weft.base.recursion import raised_limit
 from weft.base.source import user_frame
 from weft.capture.notes import CaptureNotes
-from weft.capture.outside_numbers import ChangingNumbers, stands_for
+from weft.capture.outside_numbers import ChangingNumbers, is_number, stands_for
 from weft.capture.watch import origin as origins
 from weft.capture.watch.deferred_calls import DeferredCalls
 from weft.capture.watch.effects import Effect, Unstorable
@@ -448,7 +448,7 @@ class Watch:
         """The same where the reader takes what is returned: a number that changes from call to call
         becomes one that stands for that of each call, see `outside_numbers`."""
         free = self.active and self.tensors is not None and bool(self.changing.places)
-        if free and type(value) in NUMBERS and origin in self.changing:
+        if free and is_number(value) and origin in self.changing:
             self.guard("class", origin, type(value), holder=holder)
             self.numbers = True
             return stands_for(self, origin, value)
@@ -465,7 +465,7 @@ class Watch:
 
     def hold(self, value: Any, origin: Origin) -> None:
         """Guard a number that counts as it is, though it changes from call to call."""
-        if type(value) in NUMBERS and self.changing.places and origin in self.changing:
+        if is_number(value) and self.changing.places and origin in self.changing:
             self.guard("value", origin, value)
 
     def hooks(self, tensor: Tensor, node: Node) -> bool:
