@@ -672,3 +672,29 @@ def test_panels_are_tabs(window: Browser, tmp_path: Path) -> None:
     opened(window, Page([], [panel], title="alone"), tmp_path)
     assert window.text("#title") == "alone"
     assert window.complaints() == []
+
+
+def test_frames_of_a_lowered_graph_are_scopes() -> None:
+    @weft.compile(backend="dataflow")
+    def f(x: Any) -> Any:
+        while x.sum() < 10:
+            x = x * 2 if x[0] > 2 else x + 1
+        return x
+
+    f(weft.ones(4))
+    drawing = drawings_of(f)[2]
+    assert drawing.stage == "scheduled"
+    labels = [scope.label for scope in drawing.scopes]
+    assert labels == ["f", "frame while_0", "while_0: body", "if_1: then", "if_1: else"]
+    where = {item.title: labels[item.scope] for item in drawing.items}
+    assert where["less"] == where["flow.enter"] == where["flow.loop_cond"] == "frame while_0"
+    assert where["greater"] == where["flow.next_iteration"] == "while_0: body"
+    assert where["multiply"] == "if_1: then"
+    assert where["add"] == "if_1: else"
+    assert where["flow.exit"] == where["x"] == where["result"] == "f"
+    sent = next(item for item in drawing.items if item.title == "flow.next_iteration")
+    (merge,) = sent.partners
+    assert drawing.items[merge].title == "flow.merge"
+    assert sent.note.startswith("to %")
+    page = weft.view(f.programs[0].graph("scheduled"))
+    assert "frame while_0" in page.svg()

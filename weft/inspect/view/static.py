@@ -14,20 +14,25 @@ from weft.ir.text import value_names
 from weft.ir.types import TensorType, Type
 from weft.ops.cards import FULL, WHILE
 
-__all__ = ["draw_graph"]
+__all__ = ["Source", "Walk", "draw_with"]
 
 #: An item, and the number of one of its results.
 Source = tuple[int, int]
 
 
-def draw_graph(
-    graph: Graph, *, stage: str = "", recording: str = "", arguments: Collection[str] = ()
+def draw_with(
+    walk: type[Walk],
+    graph: Graph,
+    *,
+    stage: str = "",
+    recording: str = "",
+    arguments: Collection[str] = (),
 ) -> Drawing:
     """The drawing of a graph. `arguments`: the names of inputs that the caller gives."""
     drawing = Drawing(graph.name, "static graph", stage, recording)
     drawing.notes = [str(step) for step in graph.history]
     drawing.scope(graph.name, -1)
-    _Walk(drawing).graph(graph, 0, None, "")
+    walk(drawing).graph(graph, 0, None, "")
     for item, value in zip(drawing.items, graph.inputs, strict=False):
         item.argument = value.name in arguments
     joined = {end for edge in drawing.edges for end in edge[:2]}
@@ -38,7 +43,7 @@ def draw_graph(
     return drawing
 
 
-class _Walk:
+class Walk:
     def __init__(self, drawing: Drawing) -> None:
         self.drawing = drawing
         self.texts = AttributeText({})
@@ -50,9 +55,27 @@ class _Walk:
 
         `role` is the role of the op of control flow around it.
         """
-        drawing = self.drawing
         names = value_names(graph.values())
         sources: dict[Value, list[Source]] = {}
+        self.inputs(graph, scope, given, role, names, sources)
+        for node in graph.nodes:
+            if node.graphs:
+                self._control(node, scope, names, sources, role)
+            else:
+                at = self.op(node, scope, names, sources, role)
+                sources.update((value, [(at, i)]) for i, value in enumerate(node.outputs))
+        return self.results(graph, scope, role, names, sources)
+
+    def inputs(
+        self,
+        graph: Graph,
+        scope: int,
+        given: list[list[Source]] | None,
+        role: str,
+        names: dict[Value, str],
+        sources: dict[Value, list[Source]],
+    ) -> None:
+        drawing = self.drawing
         for number, value in enumerate(graph.inputs):
             title = names[value][1:]
             if given is not None and not value.name and given[number]:
@@ -63,12 +86,16 @@ class _Walk:
             for start, result in given[number] if given is not None else ():
                 drawing.edges.append((start, at, result))
             sources[value] = [(at, 0)]
-        for node in graph.nodes:
-            if node.graphs:
-                self._control(node, scope, names, sources, role)
-            else:
-                at = self._op(node, scope, names, sources, role)
-                sources.update((value, [(at, i)]) for i, value in enumerate(node.outputs))
+
+    def results(
+        self,
+        graph: Graph,
+        scope: int,
+        role: str,
+        names: dict[Value, str],
+        sources: dict[Value, list[Source]],
+    ) -> list[list[Source]]:
+        drawing = self.drawing
         results: list[list[Source]] = []
         for number, value in enumerate(graph.outputs):
             title = "result" if len(graph.outputs) == 1 else f"result {number}"
@@ -80,15 +107,18 @@ class _Walk:
             results.append([(at, 0)])
         return results
 
-    def _op(
+    def op(
         self,
         node: Node,
         scope: int,
         names: dict[Value, str],
         sources: dict[Value, list[Source]],
         role: str,
+        started: Node | None = None,
     ) -> int:
-        item = self._item(node, scope, names, role)
+        """Draw a call; `started`: the `flow.start` that it stands for."""
+        outer = started or node
+        item = self._item(node, scope, names, role, outer)
         item.kind = "constant" if _is_constant(node) else "op"
         if item.kind == "constant":
             text = item.attrs["value"].strip("{}")
@@ -98,7 +128,7 @@ class _Walk:
         else:
             item.note = _short(", ".join([*self._numbers(node), *_telling(item.attrs)]))
         at = self.drawing.add(item)
-        for value in node.inputs:
+        for value in outer.inputs[1:] if node.op.flow == "next" else outer.inputs:
             for start, result in sources.get(value, ()):
                 self.drawing.edges.append((start, at, result))
         return at
@@ -134,11 +164,19 @@ class _Walk:
         for place, value in enumerate(node.outputs):
             sources[value] = results[place] or [(at, place)]
 
-    def _item(self, node: Node, scope: int, names: dict[Value, str], role: str) -> Item:
+    def _item(
+        self,
+        node: Node,
+        scope: int,
+        names: dict[Value, str],
+        role: str,
+        outer: Node | None = None,
+    ) -> Item:
         where = node.location
         item = Item("op", node.op.name, scope, (where.role if where else "") or role)
         item.location = where
-        item.outputs = [self._output(names[value], value.type) for value in node.outputs]
+        made_by = outer or node
+        item.outputs = [self._output(names[value], value.type) for value in made_by.outputs]
         item.attrs = {
             name: self.texts.literal(value, node.outputs[0].type)
             if isinstance(value, Literal) and len(node.outputs) == 1

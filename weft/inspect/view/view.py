@@ -16,10 +16,11 @@ from weft.core.tensor import Tensor
 from weft.inspect.explain.explain import explain_traced, place_of
 from weft.inspect.view.drawing import Drawing
 from weft.inspect.view.dynamic import draw_tensor
+from weft.inspect.view.frames import draw_graph
 from weft.inspect.view.kernels import kernels_of
 from weft.inspect.view.page import Page, Panel
-from weft.inspect.view.static import draw_graph
 from weft.interop.programs.program import Program, load_program
+from weft.ir.contexts import is_lowered
 from weft.ir.graph import Graph
 from weft.ir.literal import Literal
 from weft.ir.parse import parse_graph
@@ -121,7 +122,7 @@ def _of_executable(
     for stage in STAGES:
         graph = executable.graph(stage)
         drawing = draw_graph(graph, stage=stage, recording=recording, arguments=arguments)
-        if stage == "scheduled":
+        if stage == "scheduled" and not is_lowered(graph):
             _name_kernels(drawing, graph)
         found.append(drawing)
     return found
