@@ -278,17 +278,30 @@ def test_several_gpus() -> None:
             assert compiled(first).tolist() == [3.0, 3.0, 3.0]
 
 
-def test_control_flow_is_interpreted() -> None:
+def test_large_switches_are_interpreted() -> None:
     @native
-    def halved(x: weft.Tensor) -> weft.Tensor:
-        while x[:2].sum() > 1:
-            x = x / 2
-        return x
+    def chosen(i: weft.Tensor, x: weft.Tensor) -> weft.Tensor:
+        return weft.switch(i, [lambda: x, lambda: x * 2])
 
-    x = weft.concat([weft.asarray([3.0, 5.0]), weft.zeros(100_000)]).cuda()
-    assert halved(x)[:2].tolist() == [0.375, 0.625]
-    reasons = [made.program.reason for made in halved.programs]
-    assert reasons == ["this while has no code for GPUs yet"]
+    x = weft.ones(100_000, device="cuda")
+    assert chosen(weft.asarray(1).cuda(), x)[:2].tolist() == [2.0, 2.0]
+    reasons = [made.program.reason for made in chosen.programs]
+    assert reasons == ["this switch has no code for GPUs yet"]
+
+
+def test_one_pass_over_rows_sums_columns_and_everything() -> None:
+    """A total beside sums of rows and columns is summed by rows: nothing is stored for it."""
+
+    def work(x: weft.Tensor) -> Any:
+        y = weft.softmax(x, axis=1) * x
+        return y.sum(), y.sum(axis=0), (y * y).sum(axis=0)
+
+    compiled, x = native(work), values(40, 48)
+    want, got = work(x), compiled(x.cuda())
+    for a, b in zip(want, got, strict=True):
+        np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-5)
+    loops = [work.step.nodes for work in program(compiled).work if work.kind == "launch"]
+    assert [len([n for n in nodes if n.op.name == "exp"]) for nodes in loops] == [1, 0]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -34,6 +34,7 @@ class EmulatedDriver:
         self.machine = GpuMachine(
             threads=threads,
             row=threads,
+            warp=4,
             blocks=blocks,
             each=3,
             whole=whole,

@@ -18,6 +18,8 @@ from weft.codegen.text import Module
 
 __all__ = ["EMULATED", "KernelBuilder"]
 
+#: Where threads exchange registers in the emulation, in the memory that they share.
+EXCHANGE = 48 << 10
 EMULATED = [("i64", "thread"), ("i64", "block"), ("ptr", "shared"), ("ptr", "wait")]
 
 
@@ -81,6 +83,40 @@ class KernelBuilder:
         else:
             name = self._module.declare("void", "llvm.nvvm.barrier0", "", "convergent nounwind")
             self.f.do(f"call void @{name}() convergent")
+
+    def shuffled(self, kind: str, value: str, step: int) -> str:
+        """The value, a float or a double, of the thread `step` further in the same warp; all
+        threads of the block call this. What the last ones get means nothing."""
+        f = self.f
+        if self.machine.emulated:
+            room = f.ptr("%shared", kind).bytes(EXCHANGE)
+            thread = self.thread()
+            (room + thread).store(value)
+            self.wait()
+            inside = f(f"icmp ult i64 {thread % self.machine.warp}, {self.machine.warp - step}")
+            at = f.index(f(f"select i1 {inside}, i64 {thread + step}, i64 {thread}"))
+            found = (room + at).load()
+            self.wait()
+            return found
+        if kind == "double":
+            bits = f(f"bitcast double {value} to i64")
+            low, high = f(f"trunc i64 {bits} to i32"), f(f"lshr i64 {bits}, 32")
+            parts = [low, f(f"trunc i64 {high} to i32")]
+            low, high = (self._shuffle("i32", "i32", part, step) for part in parts)
+            wide = f(f"shl i64 {f(f'zext i32 {high} to i64')}, 32")
+            bits = f(f"or i64 {wide}, {f(f'zext i32 {low} to i64')}")
+            return f(f"bitcast i64 {bits} to double")
+        return self._shuffle("float", "f32", value, step)
+
+    def _shuffle(self, kind: str, suffix: str, value: str, step: int) -> str:
+        name = self._module.declare(
+            kind,
+            f"llvm.nvvm.shfl.sync.down.{suffix}",
+            f"i32, {kind}, i32, i32",
+            "convergent nounwind",
+        )
+        given = f"i32 -1, {kind} {value}, i32 {step}, i32 31"
+        return self.f(f"call {kind} @{name}({given}) convergent")
 
     def shared(self, kind: str, count: int) -> Ptr:
         """Memory for `count` elements that the threads of a block share; one for all uses."""

@@ -424,10 +424,32 @@ class GroupCode:
         store(f, reduction.dtype, place, reduction.joined(f, before, value, 1), 1)
 
     def _joined(self, builder: KernelBuilder, node: Node, value: str, threads: int) -> str:
-        """What all threads of a block have, joined in a tree: each thread gets it."""
+        """What all threads of a block have, joined: each thread gets it. Warps join what their
+        threads have in registers, then each thread joins what the warps have, in order."""
         f, reduction = builder.f, self.reductions[node]
         if threads == 1:
             return value
+        kind, warp = reduction.kind(1), self.machine.warp
+        if kind not in ("float", "double") or threads % warp:
+            return self._joined_in_tree(builder, node, value, threads)
+        step = warp // 2
+        while step:
+            value = reduction.joined(f, value, builder.shuffled(kind, value, step), 1)
+            step //= 2
+        most = max(self.machine.threads, self.machine.row)
+        room = builder.shared(memory_type(reduction.dtype), most)
+        thread = builder.thread()
+        builder.wait()  # for those that still read what was joined before
+        with f.when(f(f"icmp eq i64 {thread % warp}, 0")):
+            store(f, reduction.dtype, room + thread // warp, value, 1)
+        builder.wait()
+        found = load(f, reduction.dtype, room, 1)
+        for place in range(1, threads // warp):
+            found = reduction.joined(f, found, load(f, reduction.dtype, room + place, 1), 1)
+        return found
+
+    def _joined_in_tree(self, builder: KernelBuilder, node: Node, value: str, threads: int) -> str:
+        f, reduction = builder.f, self.reductions[node]
         most = max(self.machine.threads, self.machine.row)
         room = builder.shared(memory_type(reduction.dtype), most)
         thread = builder.thread()

@@ -11,6 +11,7 @@ __all__ = ["GpuMachine"]
 class GpuMachine:
     """
     arch        what LLVM's NVPTX target makes code for; drivers translate it to newer GPUs
+    warp        threads that run together, and may read each other's registers
     blocks      blocks of a grid that share one sum: enough to fill a large GPU
     threads     threads of a block
     row         threads of a block that goes over a row, at most
@@ -22,6 +23,7 @@ class GpuMachine:
     """
 
     arch: str = "sm_80"
+    warp: int = 32
     blocks: int = 528
     threads: int = 256
     row: int = 1024

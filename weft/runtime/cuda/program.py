@@ -49,6 +49,7 @@ from weft.ir.op import Trait
 from weft.ir.types import StackType, TensorType
 from weft.passes.lowering.lower import lowered
 from weft.passes.lowering.on_device import on_device
+from weft.passes.lowering.row_totals import row_totals
 from weft.runtime.cuda.driver import Driver, Flag
 from weft.runtime.cuda.flow import run_flow
 from weft.runtime.cuda.products import gemms
@@ -128,7 +129,7 @@ class CudaProgram(Program):
         _check(graph)
         self._at = _device(graph)
         #: Results on the CPU that kernels compute.
-        whole, self._brought_back = on_device(lowered(graph, attends), self._at)
+        whole, self._brought_back = on_device(row_totals(lowered(graph, attends)), self._at)
         _check(whole)
         self._graph = graph
         self._lowered = whole
