@@ -324,3 +324,25 @@ def test_hessians(name: str) -> None:
         point = weft.tensor(x)
         want = weft.hessian(function)(point).numpy()
         np.testing.assert_allclose(compiled(point).numpy(), want, rtol=1e-3, atol=1e-4)
+
+
+def test_second_derivative_through_a_list_that_a_broken_loop_made() -> None:
+    """Rows put together of elements without late sizes are no box: their address was garbage."""
+
+    def chained(x: Any, v: Any) -> Any:
+        z, parts = v * 0.5, []
+        for i in range(3):
+            z = weft.tanh(z * x + i)
+            parts.append(z.sum())
+            if z[0] > 0.7:
+                break
+        found = (z + weft.stack(parts).mean()).min()
+        return (found - found.detach()) ** 2
+
+    def second(x: Any, v: Any) -> Any:
+        return weft.jacrev(weft.jacrev(lambda x: chained(x, v)))(x)
+
+    compiled, v = weft.compile(second), weft.tensor([0.3, 0.2])
+    for x in (0.4, 0.7, 1.9, -0.3):
+        wanted = second(weft.tensor(x), v).numpy()
+        np.testing.assert_allclose(compiled(weft.tensor(x), v).numpy(), wanted, rtol=1e-4)

@@ -22,7 +22,7 @@ from weft.ir.types import StackType, TensorType
 from weft.ops.cards import STACK_NEW, STACK_ZEROS
 
 __all__ = ["BOX", "TELLING", "LateChunk", "LateMemory", "late_names_of", "mentions", "placed"]
-__all__ += ["Solved", "solved"]
+__all__ += ["Solved", "pops_boxes", "solved"]
 
 #: Bytes of a box: the address of a value whose size the run tells, and the sizes of its axes.
 BOX = 64
@@ -110,6 +110,16 @@ def mentions(node: Node, late: Set[str]) -> set[str]:
         if isinstance(value.type, TensorType):
             found |= late_names_of(value.type, late)
     return found
+
+
+def pops_boxes(node: Node, late: Set[str]) -> bool:
+    """Whether a node on stacks takes values off them whose sizes the run tells: these are boxes,
+    which tell their sizes. A result with such a size that is put together of other elements needs
+    it before."""
+    if node.op.data_shape:
+        return False
+    kinds = [value.type for value in node.inputs]
+    return any(isinstance(kind, StackType) and late_names_of(kind, late) for kind in kinds)
 
 
 #: Stacks are made before anybody knows the sizes of what will lie on them.

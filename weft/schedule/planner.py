@@ -14,7 +14,7 @@ from weft.ops.cards import WHILE
 from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Scalar
 from weft.schedule.in_place import in_place
-from weft.schedule.late import BOX, LateMemory, late_names_of, mentions, placed, solved
+from weft.schedule.late import BOX, LateMemory, late_names_of, mentions, placed, pops_boxes, solved
 from weft.schedule.memory import ArenaPlan, Buffers, named_places, planned, size_of_type
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -99,7 +99,7 @@ class _Planner:
             return
         node = step.nodes[0]
         values = [value for value in node.outputs if isinstance(value.type, TensorType)]
-        if step.kind == "stack" and not node.op.data_shape:
+        if step.kind == "stack" and pops_boxes(node, names):
             self._pop(step, number, values, late)
             return
         if self.target.tells(node):

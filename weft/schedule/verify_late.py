@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.base.dim_algebra import Dim
 from weft.ir.graph import Value
-from weft.schedule.late import late_names_of, mentions
+from weft.schedule.late import late_names_of, mentions, pops_boxes
 from weft.schedule.memory import size_of_type
 from weft.schedule.plan import GraphPlan
 from weft.schedule.target import Target
@@ -31,7 +31,10 @@ def verify_late(plan: GraphPlan, target: Target, known: Mapping[str, int]) -> No
     last: dict[Any, int] = {}
     for place, step in enumerate(plan.steps):
         told |= set(step.tells)
-        pops = step.kind == "stack" and not step.nodes[0].op.data_shape  # it needs no size
+        pops = step.kind == "stack" and pops_boxes(step.nodes[0], target.late)  # it needs no size
+        for value in step.outputs:
+            if value in late.popped and not pops:
+                raise PlanError(f"{value} of @{plan.name} is no box, and is taken for one")
         for node in () if pops else step.group.in_order():
             missing = mentions(node, target.late) - told
             if missing:
