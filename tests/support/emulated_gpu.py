@@ -76,19 +76,21 @@ class EmulatedDriver:
         with _one:
             run_blocks(address, list(addresses), blocks, threads, waits)
 
-    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+    def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         self.log.append("product")
         n, m, k = call.rows, call.columns, call.terms
         for number in range(call.count):
             a, b, c = (
-                address + (place + number * step) * dtype.itemsize
-                for address, place, step in zip(addresses, call.offsets, call.steps, strict=True)
+                address + (place + number * step) * of.itemsize
+                for address, place, step, of in zip(
+                    addresses, call.offsets, call.steps, (dtype, dtype, result), strict=True
+                )
             )
             left = _matrix(a, n, k, *call.left, dtype)
             right = _matrix(b, k, m, *call.right, dtype)
             wide = np.float64 if dtype.itemsize == 8 else np.float32
-            out = _matrix(c, n, m, False, m, dtype)
-            out[...] = (left.astype(wide) @ right.astype(wide)).astype(dtype.numpy)
+            out = _matrix(c, n, m, False, m, result)
+            out[...] = (left.astype(wide) @ right.astype(wide)).astype(result.numpy)
 
     def prepare(self, call: Convolution) -> None:
         self.prepared.add(call)

@@ -41,7 +41,8 @@ class _Product:
         self.machine = machine
         self.builder = KernelBuilder(module, name, 4, machine)
         self.f = self.builder.f
-        self.dtype = node.out.tensor_type.dtype
+        self.dtype = node.inputs[0].tensor_type.dtype
+        self.result = node.out.tensor_type.dtype
         self.left, self.right, self.shape = matrices(views, node.out.tensor_type.shape)
         *stack, self.rows, self.columns = self.shape
         self.stack = math.prod(stack)
@@ -49,7 +50,8 @@ class _Product:
         self.wide = "double" if self.dtype.itemsize == 8 else "float"
         fma = f"llvm.fma.f{64 if self.wide == 'double' else 32}"
         self.fma = module.declare(self.wide, fma, ", ".join([self.wide] * 3))
-        self.at = [self.builder.buffer(i, memory_type(self.dtype)) for i in range(3)]
+        kinds = (self.dtype, self.dtype, self.result)
+        self.at = [self.builder.buffer(i, memory_type(kind)) for i, kind in enumerate(kinds)]
 
     def write(self) -> None:
         f = self.f
@@ -130,7 +132,7 @@ class _Product:
             stack = stack * size + i
         for i, total in enumerate(sums):
             place = (stack * self.rows + row + i) * self.columns + column
-            store(f, self.dtype, self.at[2] + place, rounded(f, total.load(), self.dtype), 1)
+            store(f, self.result, self.at[2] + place, rounded(f, total.load(), self.result), 1)
 
     @staticmethod
     def _offset(view: View, index: Sequence[Size]) -> Size:

@@ -43,8 +43,8 @@ class Driver(Protocol):
     def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
         """Start a kernel."""
 
-    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
-        """Start products of matrices."""
+    def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
+        """Start products of matrices of a dtype; their results may have a wider one."""
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         """Start a convolution."""
@@ -150,11 +150,11 @@ class CupyDriver:
     def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
         function((blocks,), (threads,), tuple(map(np.uint64, addresses)))
 
-    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+    def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         if self._blas is None:
             self._blas = Blas(self._cupy)
         self._blas.use(self._cupy.cuda.get_current_stream().ptr)
-        self._blas.product(call, dtype, addresses)
+        self._blas.product(call, dtype, result, addresses)
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         dnn = self._dnn or self._open_dnn()

@@ -193,7 +193,7 @@ class Namespace:
         device = driver()
         at = [device.address(x) for x in (*given, out)]
         for call in gemms(_view(given[0]), _view(given[1]), shape):
-            device.product(call, as_dtype(x1.dtype), at)
+            device.product(call, as_dtype(x1.dtype), as_dtype(x1.dtype), at)
         return out
 
 

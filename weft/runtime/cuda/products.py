@@ -141,15 +141,16 @@ class Blas:
         work = ctypes.c_void_p(self._work.data.ptr), ctypes.c_size_t(_WORKSPACE)
         self._check(library.cublasSetWorkspace_v2(handle, *work))
 
-    def product(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
-        """Run one call on operands and a result at these addresses."""
+    def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
+        """Run one call on operands of a dtype and a result of another at these addresses."""
         kind, compute = _TYPES[dtype]
+        made = _TYPES[result][0]
         if dtype is float32 and rounds_to_tf32():
             compute = _TF32
         wide = 8 if dtype is float64 else 4
         a, b, c = (
-            ctypes.c_void_p(at + place * dtype.itemsize)
-            for at, place in zip(addresses, call.offsets, strict=True)
+            ctypes.c_void_p(at + place * of.itemsize)
+            for at, place, of in zip(addresses, call.offsets, (dtype, dtype, result), strict=True)
         )
         # In column-major order, as cuBLAS has it: Cᵀ = Bᵀ · Aᵀ.
         shape = (
@@ -160,13 +161,13 @@ class Blas:
         if call.count == 1:
             status = self._library.cublasGemmEx(
                 *(*shape, b, kind, call.right[1], a, kind, call.left[1]),
-                *(zero, c, kind, call.columns, compute, -1),
+                *(zero, c, made, call.columns, compute, -1),
             )
         else:
             step_a, step_b, step_c = map(ctypes.c_longlong, call.steps)
             status = self._library.cublasGemmStridedBatchedEx(
                 *(*shape, b, kind, call.right[1], step_b, a, kind, call.left[1], step_a),
-                *(zero, c, kind, call.columns, step_c, call.count, compute, -1),
+                *(zero, c, made, call.columns, step_c, call.count, compute, -1),
             )
         self._check(status)
 

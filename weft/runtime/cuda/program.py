@@ -48,6 +48,7 @@ from weft.ir.literal import Literal
 from weft.ir.op import Trait
 from weft.ir.types import StackType, TensorType
 from weft.passes.lowering.lower import lowered
+from weft.passes.lowering.narrow_products import narrow_products
 from weft.passes.lowering.on_device import on_device
 from weft.passes.lowering.row_totals import row_totals
 from weft.runtime.cuda.driver import Driver, Flag
@@ -91,6 +92,10 @@ def _check(graph: Graph) -> None:
         raise NotNative("there is code for the first GPU only")
 
 
+def _lowered(graph: Graph) -> Graph:
+    return row_totals(narrow_products(lowered(graph, attends)))
+
+
 def _planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:
     emitter = CudaEmitter(machine)
     emitter.look_at(graph)
@@ -129,7 +134,7 @@ class CudaProgram(Program):
         _check(graph)
         self._at = _device(graph)
         #: Results on the CPU that kernels compute.
-        whole, self._brought_back = on_device(row_totals(lowered(graph, attends)), self._at)
+        whole, self._brought_back = on_device(_lowered(graph), self._at)
         _check(whole)
         self._graph = graph
         self._lowered = whole
@@ -494,9 +499,10 @@ class CudaProgram(Program):
                 continue
             at = [buffers.address(value, work) for value in work.buffers]
             if work.kind == "product":
-                dtype = work.step.nodes[0].outputs[0].tensor_type.dtype
+                node = work.step.nodes[0]
+                given, made = (v.tensor_type.dtype for v in (node.inputs[0], node.out))
                 for one in self._products[id(work)]:
-                    driver.product(one, dtype, at)
+                    driver.product(one, given, made, at)
                 continue
             if work.kind == "convolution":
                 driver.convolution(self._convolutions[id(work)], at)
