@@ -38,6 +38,7 @@ from weft.capture.from_source.tokens import *
 from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.autocast import *
+from weft.core.device_switch import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
 from weft.inspect.watch.gradients import *
@@ -135,6 +136,12 @@ if _typing.TYPE_CHECKING:
     from weft.runtime.dataflow.options import Dataflow as Dataflow
     from weft.runtime.dataflow.schedulers import register_scheduler as register_scheduler
     from weft.runtime.dataflow.schedulers import unregister_scheduler as unregister_scheduler
+    from weft.runtime.split.devices import Engine as Engine
+    from weft.runtime.split.devices import Rates as Rates
+    from weft.runtime.split.devices import register_engine as register_engine
+    from weft.runtime.split.devices import unregister_engine as unregister_engine
+    from weft.runtime.split.options import Split as Split
+    from weft.runtime.split.place import place as place
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session
@@ -145,8 +152,11 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
         {
             "Checkpoint": "weft.interop.checkpoint",
             "Dataflow": "weft.runtime.dataflow.options",
+            "Engine": "weft.runtime.split.devices",
             "Program": "weft.interop.programs.program",
+            "Rates": "weft.runtime.split.devices",
             "Session": "weft.session",
+            "Split": "weft.runtime.split.options",
             "activations": "weft.inspect.watch.activations",
             "amp": "weft.amp",
             "build_library": "weft.interop.library.build",
@@ -165,12 +175,15 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "nn": "weft.nn",
             "onnx": "weft.onnx",
             "optim": "weft.optim",
+            "place": "weft.runtime.split.place",
             "profile": "weft.inspect.profile.profile",
+            "register_engine": "weft.runtime.split.devices",
             "register_scheduler": "weft.runtime.dataflow.schedulers",
             "save": "weft.interop.weights",
             "serve": "weft.interop.serve.server",
             "set_num_threads": "weft.runtime.threads",
             "step": "weft.inspect.step.stepper",
+            "unregister_engine": "weft.runtime.split.devices",
             "unregister_scheduler": "weft.runtime.dataflow.schedulers",
             "view": "weft.inspect.view.view",
         },

@@ -19,7 +19,8 @@ from weft.passes.stop_gradient import DropStopGradient
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.lazy_imports import code_maker, dataflow, make_ready
+from weft.runtime.lazy_imports import code_maker, dataflow, make_ready, split
+from weft.runtime.split.options import Split
 
 __all__ = ["compile", "trace"]
 
@@ -27,8 +28,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 #: Which sizes are symbolic: "auto", True, False, or the shapes of arguments, by name.
 Dynamic = str | bool | Mapping[str, Any]
-#: What runs the graph: a name, or the dataflow executor with options.
-Backend = str | Dataflow
+#: What runs the graph: a name, or the dataflow executor with options, or that over segments.
+Backend = str | Dataflow | Split
 
 
 class Decorator(Protocol):
@@ -93,8 +94,9 @@ def compile(
 
     capture     "source", or "trace": then it is `weft.trace`
     backend     "native": machine code, "interpret": op by op, or "dataflow": each op when its
-                inputs are there; `weft.Dataflow(...)` is the last with options. By default
-                WEFT_BACKEND, else "native"
+                inputs are there; or "split": segments on their devices, by that executor.
+                `weft.Dataflow(...)` and `weft.Split(...)` have options. By default WEFT_BACKEND,
+                else "native"
     fallback    what to do with calls of other libraries on tensors: "error", or "python", a call
                 back into Python
     limit       maximum recordings; after that, unmatched calls run eagerly, with a warning
@@ -256,6 +258,8 @@ def _builder(backend: Backend, check: bool | None) -> Callable[..., Executable]:
     """What makes executables; only machine code has something to check."""
     if isinstance(backend, Dataflow):
         return functools.partial(_dataflow, options=backend)
+    if isinstance(backend, Split):
+        return functools.partial(_split, options=backend)
     if check is None or backend != "native":
         return BACKENDS[backend]
     return functools.partial(_native, check=check)
@@ -271,8 +275,10 @@ def _expected(captured: Captured[..., Any], backend: Backend) -> Captured[..., A
 
 def _checked(memory_budget: float | None, backend: Backend | None, op: str) -> Backend:
     chosen = config.backend() if backend is None else backend
-    if isinstance(chosen, Dataflow):
+    if isinstance(chosen, (Dataflow, Split)):
         dataflow().scheduler_named(chosen.scheduler)
+        if isinstance(chosen, Split):
+            split().check(chosen)
     elif chosen not in BACKENDS:
         known = ", ".join(f'"{name}"' for name in BACKENDS)
         raise RangeError(f"there is no backend {chosen!r}", op=op, hint=known)
@@ -320,6 +326,19 @@ def _dataflow(
     return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
+def _split(
+    graph: Graph, routing: OutputRouting | None = None, options: Split | None = None
+) -> Executable:
+    todo = run_passes()
+    chosen = options or Split()
+
+    def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
+        made: Program = split().SplitProgram(optimized(), chosen)
+        return made
+
+    return Executable(graph, lambda found: optimize(found, todo), build, routing)
+
+
 def _native(
     graph: Graph, routing: OutputRouting | None = None, check: bool | None = None
 ) -> Executable:
@@ -349,4 +368,5 @@ BACKENDS: dict[str, Callable[..., Executable]] = {
     "native": _native,
     "interpret": _interpreted,
     "dataflow": _dataflow,
+    "split": _split,
 }

@@ -33,7 +33,10 @@ from weft.record.control.on_level import on_level, python_effects, use_run
 from weft.record.declared import enter, leave
 from weft.record.make_graph import run_graph
 from weft.runtime.cuda.opening import open_cuda
+from weft.runtime.split.devices import use_engines
 
+#: Engines that are opened when they are asked for, and the modules that open them.
+ENGINES = {"ort": "weft.interop.engines.ort", "openvino": "weft.interop.engines.openvino"}
 #: What a layer calls, and what is called.
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_tape, (record,)),  # core.bind notes op calls for backward
@@ -41,9 +44,10 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_html, (module_html,)),  # nn.module: what notebooks show of modules
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
     # ir.op: cards met in the text of a graph
-    (use_later_cards, ("weft.optim", "weft.ops.flow", "weft.ops.collective")),
+    (use_later_cards, ("weft.optim", "weft.ops.flow", "weft.ops.collective", "weft.ops.placed")),
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
     (use_opener, ("cuda", "cupy", open_cuda)),  # ir.dispatch: the device that CuPy's arrays are on
+    (use_engines, (ENGINES,)),  # runtime.split: devices that take models in ONNX
     (use_run, (RUN,)),  # record.control: control flow in the graph that control flow is run by
 ]
 #: What is given to classes of other layers.

@@ -30,6 +30,7 @@ class SourceLocation:
     forward     for a backward step, the line of the forward call that it differentiates
     of          for a backward step, the op of that forward call
     caller      during capture, the line that called the function of this line
+    device      the device that `weft.device` asked for; it says where, not what
     """
 
     file: str
@@ -40,6 +41,7 @@ class SourceLocation:
     forward: SourceLocation | None = None
     of: str = ""
     caller: SourceLocation | None = field(default=None, compare=False)
+    device: str = ""
 
     @property
     def text(self) -> str:
@@ -131,7 +133,7 @@ class _Context(NamedTuple):
         while callers is not None and (callers.file, callers.function) == (file, function):
             callers = callers.caller
         about = self.path, work.role, work.forward, work.of
-        found = SourceLocation(file, line, function, *about, callers)
+        found = SourceLocation(file, line, function, *about, callers, work.device)
         if work.noting is not None:
             work.noting(self.user, found)
         return found
@@ -200,6 +202,8 @@ class _Work(threading.local):
     role = ""
     forward: SourceLocation | None = None
     of = ""
+    #: The device that `weft.device` asked for.
+    device = ""
     #: The frame that started the capture: lists of callers end there.
     outermost: FrameType | None = None
     #: Called with the frame of each new location while a debugger collects variable names.
@@ -218,12 +222,12 @@ work = _Work()
 @contextmanager
 def capturing() -> Iterator[None]:
     """Inside, a function is being captured: locations record the lines that called them."""
-    before = work.outermost, work.known
-    work.outermost, work.known = sys._getframe(2), {}
+    before = work.outermost, work.known, work.device
+    work.outermost, work.known, work.device = sys._getframe(2), {}, ""
     try:
         yield
     finally:
-        work.outermost, work.known = before
+        work.outermost, work.known, work.device = before
 
 
 @contextmanager

@@ -22,7 +22,8 @@ difflib = Lazy("difflib")
 
 _WORD = rf"({QUOTED}|\S+)"
 _LOCATION = re.compile(
-    rf"{_WORD}:(\d+) in {_WORD}(?: of {_WORD})?(?: (backward|update))?(?: of {_WORD})?( at .*)?"
+    rf"{_WORD}:(\d+) in {_WORD}(?: of {_WORD})?(?: on {_WORD})?(?: (backward|update))?"
+    rf"(?: of {_WORD})?( at .*)?"
 )
 _STAGE = re.compile(rf"#\s*after ({QUOTED}|[^,\n]+), (\S+) ms(?:: (.*\S))?\s*")
 
@@ -258,14 +259,14 @@ def _location(text: str) -> SourceLocation | None:
     match = _LOCATION.fullmatch(text)
     if match is None:
         return None
-    module, role, of = (unquoted(part or "") for part in match.group(4, 5, 6))
+    module, device, role, of = (unquoted(part or "") for part in match.group(4, 5, 6, 7))
     forward = None
-    if match[7]:
-        forward = _location(match[7].removeprefix(" at "))
+    if match[8]:
+        forward = _location(match[8].removeprefix(" at "))
         if forward is None:
             return None
     place = unquoted(match[1]), int(match[2]), unquoted(match[3])
-    return SourceLocation(*place, module, role, forward, of)
+    return SourceLocation(*place, module, role, forward, of, device=device)
 
 
 def _stage(comment: str) -> list[Stage]:

@@ -47,6 +47,8 @@ def location_text(location: SourceLocation) -> str:
     text = f"{_bare(location.file)}:{location.line} in {_bare(location.function)}"
     if location.module:
         text += f" of {_bare(location.module)}"
+    if location.device:
+        text += f" on {_bare(location.device)}"
     if location.role:
         text += f" {location.role}"
     if location.of:

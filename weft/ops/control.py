@@ -43,7 +43,7 @@ def _types(values: Any) -> list[Type]:
     return [value.type for value in values]
 
 
-def _check_inputs(graph: Graph, given: Sequence[Type], what: str) -> None:
+def check_inputs(graph: Graph, given: Sequence[Type], what: str) -> None:
     """Check the types of a nested graph's inputs."""
     wanted = _types(graph.inputs)
     if len(wanted) != len(given):
@@ -70,7 +70,7 @@ def _check_results(graph: Graph, wanted: Sequence[Type], what: str) -> None:
 def _branches_type(operands: Sequence[Type], graphs: Sequence[Graph]) -> tuple[Type, ...]:
     first = _types(graphs[0].outputs)
     for number, graph in enumerate(graphs):
-        _check_inputs(graph, operands, f"branch {number}")
+        check_inputs(graph, operands, f"branch {number}")
         found = _types(graph.outputs)
         if len(found) != len(first) or not all(map(fits, found, first)):
             raise DTypeError(
@@ -98,8 +98,8 @@ def _while_type(
 ) -> tuple[Type, ...]:
     condition, body = graphs
     carries = operands[consts:]
-    _check_inputs(condition, operands, "the condition")
-    _check_inputs(body, operands, "the body")
+    check_inputs(condition, operands, "the condition")
+    check_inputs(body, operands, "the body")
     if len(condition.outputs) != 1:
         raise ShapeError(f"the condition gives {len(condition.outputs)} values, not one")
     predicate = condition.outputs[0].type
@@ -126,7 +126,7 @@ def _scan_type(
     (body,) = graphs
     fixed, xs = operands[: consts + carries], operands[consts + carries :]
     slices = [_slice_type(kind, length) for kind in xs]
-    _check_inputs(body, [*fixed, *slices], "the body")
+    check_inputs(body, [*fixed, *slices], "the body")
     carried = operands[consts : consts + carries]
     _check_results(body, carried, "the body")
     ys = [_stacked_type(value.type, length) for value in body.outputs[carries:]]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weft.runtime.machine_code import MachineCode
 
 __all__ = ["checked_program", "code_maker", "dataflow", "generators", "machine_code", "make_ready"]
+__all__ += ["split"]
 
 
 @functools.cache
@@ -29,6 +30,11 @@ def code_maker() -> Callable[..., Program]:
 def dataflow() -> Any:
     """The module `weft.runtime.dataflow.program`."""
     return importlib.import_module("weft.runtime.dataflow.program")
+
+
+def split() -> Any:
+    """The module `weft.runtime.split.program`."""
+    return importlib.import_module("weft.runtime.split.program")
 
 
 def machine_code(program: Any) -> MachineCode:

@@ -96,7 +96,7 @@ def task_of(node: Node) -> Task:
 def seconds_of(node: Node) -> float:
     """The time that a node takes on one core, by its card; symbolic sizes count as likely ones."""
     op = node.op
-    if Trait.PYTHON in op.traits or (op.cost is None and _is_users(op)):
+    if Trait.PYTHON in op.traits or (op.cost is None and is_users(op)):
         return UNKNOWN_SECONDS
     if Trait.STACK in op.traits or op.view:
         return CALL_SECONDS
@@ -123,7 +123,7 @@ def _likely(kind: Type) -> TensorType:
     return kind.like(shape=tuple(map(typical, kind.shape)))
 
 
-def _is_users(op: Op) -> bool:
+def is_users(op: Op) -> bool:
     """Whether a user made the card: its cost is not known."""
     rule = next(iter(op.eval.values())) if isinstance(op.eval, dict) else op.eval
     module = getattr(rule, "__module__", None) or ""

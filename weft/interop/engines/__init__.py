@@ -1,0 +1,1 @@
+"""Engines that run segments of a graph: ONNX Runtime and OpenVINO."""

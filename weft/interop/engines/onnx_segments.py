@@ -1,0 +1,154 @@
+"""What engines that take ONNX models share: what they refuse, and weights as constants."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from weft.base import dtypes
+from weft.base.errors import WeftError
+from weft.interop.onnx.model import model_of, prepared, unsupported_nodes
+from weft.ir.attributes import attrs_key
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.types import TensorType
+
+__all__ = ["Frozen", "alone", "refusal"]
+
+#: Dtypes that arrays of NumPy hand to the engines.
+_TAKEN = {
+    dtypes.bool, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint8,
+    dtypes.uint16, dtypes.uint32, dtypes.uint64, dtypes.float16, dtypes.float32, dtypes.float64,
+}  # fmt: skip
+#: After so many changes of what was taken for constant, nothing is any more.
+MOST_CHANGES = 3
+
+
+def refusal(node: Node, compiles: Callable[[bytes], Any], exact: Callable[[Node], str]) -> str:
+    """Why an engine cannot run a node; "". Each kind of node is tried once."""
+    for value in (*node.inputs, *node.outputs):
+        kind = value.type
+        if not isinstance(kind, TensorType):
+            return "it works on a list"
+        if kind.dtype not in _TAKEN:
+            return f"the engine takes no arrays of {kind.dtype.name}"
+        if kind.device.kind != "cpu":
+            return f"its values are on {kind.device}"
+    why = exact(node) or next((exact(n) for g in node.graphs for n in _nodes(g) if exact(n)), "")
+    if why:
+        return why
+    key = (node.op.name, tuple(str(v.type) for v in node.inputs), attrs_key(node.attrs))
+    if node.op.nested:
+        return _tried(node, compiles)
+    known = _known.setdefault(compiles, {})
+    if key not in known:
+        if len(known) > 10_000:
+            known.clear()
+        known[key] = _tried(node, compiles)
+    return known[key]
+
+
+_known: dict[Any, dict[Any, str]] = {}
+
+
+def _nodes(graph: Graph) -> list[Node]:
+    return [node for part in graph.walk() for node in part.nodes]
+
+
+def alone(node: Node) -> Graph:
+    """A graph of one node."""
+    graph = Graph("tried")
+    graph.set_inputs([value.type for value in node.inputs])
+    graphs = [inner.clone() for inner in node.graphs]
+    types = [value.type for value in node.outputs]
+    made = Node(node.op, graph.inputs, node.attrs, types, graphs, node.location)
+    graph.nodes.append(made)
+    graph.outputs = made.outputs
+    return graph
+
+
+def _tried(node: Node, compiles: Callable[[bytes], Any]) -> str:
+    graph = prepared(alone(node))
+    missing = unsupported_nodes(graph)
+    if missing:
+        return f"{missing[0].op.name} has no operator in ONNX"
+    try:
+        model = model_of(graph, input_names=[f"x{i}" for i in range(len(graph.inputs))])
+    except WeftError as error:
+        return error.message
+    try:
+        compiles(model.SerializeToString())
+    except Exception as error:
+        return f"the engine refuses it: {_first_line(error)}"
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    return lines[0][:160]
+
+
+class Frozen:
+    """A segment as a function of arrays.
+
+    Weights come as inputs, and an engine is faster if they are constants. An input that is the same
+    array as in the call before is taken for one: the array is kept here, so nobody writes to it,
+    and it is compared by identity in each call. Where it is another one, the model with all of
+    them as inputs runs.
+
+    session(model, names of its inputs) -> function of a list of arrays
+    """
+
+    def __init__(self, graph: Graph, session: Callable[[bytes], Callable[..., Any]]) -> None:
+        self.graph = prepared(graph)
+        self.session = session
+        self.plain: Callable[..., Any] | None = None
+        self.frozen: Callable[..., Any] | None = None
+        self.constant: dict[int, Any] = {}
+        self.last: list[Any] | None = None
+        self.changes = 0
+        self._model = self._made({})  # what is refused is refused now
+
+    def _made(self, constant: Mapping[int, Any]) -> bytes:
+        known: dict[Value, Any] = {self.graph.inputs[i]: array for i, array in constant.items()}
+        count = len(self.graph.inputs) - len(constant)
+        model = model_of(self.graph, constants=known, input_names=[f"x{i}" for i in range(count)])
+        content: bytes = model.SerializeToString()
+        return content
+
+    def __call__(self, arrays: list[Any]) -> list[Any]:
+        given = [_contiguous(array) for array in arrays]
+        if self.frozen is not None:
+            if all(arrays[i] is array for i, array in self.constant.items()):
+                rest = [x for i, x in enumerate(given) if i not in self.constant]
+                return list(self.frozen(rest))
+            self.frozen, self.last = None, None
+            self.changes += 1
+        elif self.last is not None:
+            same = {i: x for i, x in enumerate(arrays) if x is self.last[i]}
+            if same and len(same) < len(arrays):
+                self.constant = same
+                self.frozen = self.session(self._made(same))
+                return self(arrays)
+        if self.changes < MOST_CHANGES:
+            self.last = list(arrays)
+        if self.plain is None:
+            self.plain = self.session(self._model)
+        return list(self.plain(given))
+
+
+def _contiguous(array: Any) -> Any:
+    return np.ascontiguousarray(array) if array.ndim else array
+
+
+@functools.cache
+def has_doubles(graph: Graph) -> bool:
+    """Whether a graph computes in float64."""
+    return any(
+        value.type.dtype is dtypes.float64
+        for part in graph.walk()
+        for value in part.values()
+        if isinstance(value.type, TensorType)
+    )

@@ -1,0 +1,68 @@
+"""The device "openvino": segments as compiled models of OpenVINO. "openvino:GPU" and "openvino:NPU"
+ask for a device of its own; by default it is the CPU."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.base.errors import DeviceError
+from weft.interop.engines.onnx_segments import Frozen, refusal
+from weft.interop.onnx.library import onnx_library
+from weft.ir.graph import Graph, Node
+from weft.runtime.split.devices import Engine
+
+__all__ = ["open_engine"]
+
+
+def open_engine(name: str, unit: str) -> Engine:
+    """The engine; an error says what is missing."""
+    try:
+        openvino = importlib.import_module("openvino")
+    except ImportError as error:
+        raise DeviceError(
+            f"the device {name!r} needs OpenVINO, which cannot be imported here: {error}",
+            hint="pip install 'weft[openvino]'",
+        ) from None
+    onnx_library()
+    core = openvino.Core()
+    unit = unit or "CPU"
+    if not any(found.partition(".")[0] == unit for found in core.available_devices):
+        raise DeviceError(
+            f"OpenVINO has no device {unit!r} here",
+            hint=f"there are {', '.join(core.available_devices)}",
+        )
+    #: Results in the dtypes of the model, not in what is fastest.
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+
+    def session(model: bytes) -> Callable[[list[Any]], list[Any]]:
+        made = core.compile_model(core.read_model(model), unit, exact)
+        count = len(made.outputs)
+
+        def run(arrays: list[Any]) -> list[Any]:
+            request = made.create_infer_request()  # runs in several threads are apart
+            found = request.infer(arrays, share_inputs=True)
+            return [np.array(found[i]) for i in range(count)]
+
+        return run
+
+    def compiled(graph: Graph) -> Any:
+        return Frozen(graph, session)
+
+    return Engine(
+        name,
+        compiled,
+        lambda node: refusal(node, session, _inexact),
+        version=f"{openvino.__version__} {unit}",
+    )
+
+
+def _inexact(node: Node) -> str:
+    """What OpenVINO computes in float32, or not as Weft does."""
+    for value in (*node.inputs, *node.outputs):
+        if value.tensor_type.dtype.name in ("float64", "float16"):
+            return f"the engine computes {value.tensor_type.dtype.name} in float32"
+    return ""

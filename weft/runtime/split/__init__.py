@@ -1,0 +1,1 @@
+"""Graphs split over devices: which node runs where, segments, transfers, what runs them."""
