@@ -99,6 +99,40 @@ def compared(row: Row, dtype: DType, most: int | None) -> tuple[int, set[str], l
     return count, refused, wrong
 
 
+def compared_on(engine: Any, row: Row, dtype: DType, most: int) -> list[str]:
+    """What differs for samples of a row on an engine, in words, as far as it takes their nodes."""
+    samples = list(row.samples(dtype))
+    wrong = []
+    for sample in samples[:: max(1, -(-len(samples) // most))]:
+        args, kwargs = tensors(sample.args), tensors(sample.kwargs)
+        leaves = flat((args, kwargs))
+        want = flat(function(row.name)(*args, **kwargs)) if leaves else []
+        if not want:
+            continue
+        graph = graph_of_call(row, args, kwargs)
+        if any(engine.refuses(node) for node in graph.nodes):
+            continue
+        got = engine.compile(graph)([x.numpy() for x in leaves])
+        for mine, theirs in zip(want, got, strict=True):
+            found = differs(mine.numpy(), np.asarray(theirs), 8 * row.rtol)
+            if found:
+                wrong.append(f"{row.name} on {engine.name}: {found} {str(sample)[:160]}")
+    return wrong
+
+
+class onnx_session:
+    """A model as a function of a list of arrays."""
+
+    def __init__(self, model: bytes) -> None:
+        import onnxruntime
+
+        self._made = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        self.names = [port.name for port in self._made.get_inputs()]
+
+    def __call__(self, arrays: list[Any]) -> list[Any]:
+        return list(self._made.run(None, dict(zip(self.names, arrays, strict=True))))
+
+
 def refused_ops(graph: Any) -> set[str]:
     """The ops for which a model of a graph is refused."""
     found = {node.op.name for node in unsupported_nodes(graph)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from weft.base.errors import MemoryError, RangeError
@@ -73,8 +73,24 @@ class Placement:
         for name, seconds in sorted(found.busy.items()):
             used = found.memory.get(name, 0)
             lines.append(f"  {name} works {seconds * 1e6:.0f} µs and holds {used} bytes")
+        lines += [f"  {line}" for line in self._backward()]
         lines += [f"  {fallback}" for fallback in self.fallbacks]
         return lines
+
+    def _backward(self) -> Iterator[str]:
+        """Steps of the backward of what runs on an engine: they run on other devices."""
+        forward: dict[Any, str] = {}
+        for node, device in self.devices.items():
+            if device not in (CPU, HOST) and node.location is not None and not node.location.role:
+                forward[node.location] = device
+        counts: Counter[tuple[str, str]] = Counter()
+        for node, device in self.devices.items():
+            at = node.location
+            if at is not None and at.role == "backward" and at.forward in forward:
+                counts[forward[at.forward], device or "the executor"] += 1
+        for (engine_name, device), count in sorted(counts.items()):
+            if engine_name != device:
+                yield f"{count} steps of the backward of what {engine_name} runs are on {device}"
 
     def __repr__(self) -> str:
         counts = Counter(part.device or "the executor" for part in self._parts)

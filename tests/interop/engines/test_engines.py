@@ -1,0 +1,168 @@
+"""Segments run by ONNX Runtime and OpenVINO."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+import numpy as np
+import onnx_runs
+import pytest
+import split_graphs as split
+from samples import ROWS
+from samples.table import Row
+
+import weft
+from weft import nn
+from weft.errors import DeviceError
+from weft.interop.engines import openvino as openvino_engine
+from weft.interop.engines import ort as ort_engine
+from weft.interop.engines.onnx_segments import MOST_CHANGES, Frozen
+from weft.runtime.split.devices import engine
+
+pytest.importorskip("onnx", reason="pip install 'weft[onnx]'")
+NAMES = {"ort": "onnxruntime", "openvino": "openvino"}
+ENGINES = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(module) is None, reason=f"pip install 'weft[{name}]'"
+        ),
+    )
+    for name, module in NAMES.items()
+]
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(),
+        )  # fmt: skip
+        self.head = nn.Linear(64, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.backbone(x))
+
+
+def trained(backend: Any, freeze: bool) -> tuple[list[float], Any]:
+    weft.manual_seed(0)
+    model = Model()
+    if freeze:
+        model.backbone.eval()
+        for parameter in model.backbone.parameters():
+            parameter.requires_grad = False
+    learns = [p for p in model.parameters() if p.requires_grad]
+    optimizer = weft.optim.SGD(learns, lr=0.1)
+
+    @weft.compile(backend=backend)
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    rng = np.random.default_rng(0)
+    losses = []
+    for n in (6, 6, 6, 4):
+        x = weft.asarray(rng.normal(size=(n, 1, 8, 8)).astype(np.float32))
+        losses.append(step(x, weft.asarray(rng.integers(0, 3, n))).item())
+    return losses, step
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("freeze", [True, False])
+def test_a_head_is_trained_behind_a_backbone_on_an_engine(name: str, freeze: bool) -> None:
+    """Not frozen, too: what the backward reads of the segment are results of it."""
+    want, _ = trained("native", freeze)
+    got, step = trained(weft.Split({"backbone": name}), freeze)
+    assert np.allclose(got, want, rtol=1e-4)
+    placement = step.programs[-1].program.placement
+    (segment,) = split.segments(placement.split(), name)
+    assert {"conv_bias", "max_pool"} <= {node.op.name for node in segment.graphs[0].nodes}
+    assert ("steps of the backward" in placement.explain()) is not freeze
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_control_flow_and_symbolic_sizes_on_an_engine(name: str) -> None:
+    def f(x: Any) -> Any:
+        with weft.device(name):
+            n = x.shape[0]
+            y = x.reshape(n * 2, 2)
+            while y.sum() < 50:
+                y = y * 2 + 1
+        return y[: n // 2]
+
+    made = weft.compile(f, backend="split", dynamic=True)
+    for n in (2, 3, 5):
+        x = weft.ones((n, 4))
+        assert np.allclose(made(x).numpy(), f(x).numpy())
+
+
+def test_runs_of_other_inputs_than_before_do_not_see_old_ones() -> None:
+    """Inputs that stay the same array become constants, and stop being that when they change."""
+    graph = weft.make_graph(lambda x, w: x @ w, weft.spec((2, 2)), weft.spec((2, 2)))
+    made: list[int] = []
+
+    def session(model: bytes) -> Any:
+        run = onnx_runs.onnx_session(model)
+        made.append(len(run.names))
+        return run
+
+    pytest.importorskip("onnxruntime")
+    frozen = Frozen(graph, session)
+    rng = np.random.default_rng(0)
+    for _ in range(MOST_CHANGES + 2):
+        w = rng.normal(size=(2, 2)).astype(np.float32)
+        for _ in range(3):
+            x = rng.normal(size=(2, 2)).astype(np.float32)
+            (out,) = frozen([x, w])
+            assert np.allclose(out, x @ w, atol=1e-6)
+    assert made.count(1) == MOST_CHANGES  # then nothing is taken for constant any more
+    assert made.count(2) == 1
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_what_engines_compute_otherwise_stays_on_the_cpu(name: str) -> None:
+    whole = weft.make_graph(lambda x: x.sum() * 2, weft.spec(3, weft.int64))
+    (total, *_) = whole.nodes
+    placed = weft.place(whole, {"sum": name})
+    if name == "ort":
+        assert placed.devices[total] == "cpu"
+        assert "adds up integers in floats" in placed.explain()
+    narrow = weft.make_graph(lambda x: weft.exp(x), weft.spec(3, weft.bfloat16))
+    assert "takes no arrays of bfloat16" in weft.place(narrow, {"exp": name}).explain()
+    solved = weft.make_graph(lambda x: weft.linalg.inv(x), weft.spec((3, 3)))
+    assert "inv has no operator in ONNX" in weft.place(solved, {"inv": name}).explain()
+
+
+#: A part of the table of samples: what the engines take, they compute as Weft does.
+ROWS_OF_ENGINES = [row for row in ROWS if weft.float32 in row.dtypes()][::6]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("row", ROWS_OF_ENGINES, ids=lambda row: row.name)
+def test_samples(name: str, row: Row) -> None:
+    found = onnx_runs.compared_on(engine(name), row, weft.float32, 2)
+    assert found == []
+
+
+@pytest.mark.parametrize(("name", "module"), [("ort", ort_engine), ("openvino", openvino_engine)])
+def test_an_engine_that_is_not_installed_says_what_to_install(
+    name: str, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError("there is no such module")
+
+    monkeypatch.setattr(module.importlib, "import_module", missing)
+    with pytest.raises(DeviceError, match=rf"pip install 'weft\[{name}\]'"):
+        module.open_engine(name, "")
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_provider_that_is_not_there_is_named(name: str) -> None:
+    with pytest.raises(DeviceError, match=r"(provider|device) 'Nowhere' here"):
+        weft.compile(lambda x: x, backend=weft.Split({"exp": f"{name}:Nowhere"}))

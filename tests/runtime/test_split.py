@@ -1,0 +1,369 @@
+"""Graphs split over devices: segments, transfers, placement, errors."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import split_graphs as split
+
+import weft
+from weft import nn
+from weft.errors import DeviceError, MemoryError, RangeError
+from weft.ir.graph import Graph, Node
+from weft.runtime.split.auto import Search, best
+from weft.runtime.split.choose import settled
+from weft.runtime.split.segments import _apart, cut
+
+CLASSIC = """graph @f(%x: f32[4]) {
+  %a: f32[4] = exp %x
+  %b: f32[4] = sin %a
+  %c: f32[4] = add %a, %b
+  %d: f32[4] = cos %c
+  return %d
+}"""
+
+
+def reason(f: Any) -> str:
+    return str(f.programs[-1].program.reason)
+
+
+def split_of(f: Any) -> Graph:
+    made: Graph = f.programs[-1].program.placement.split()
+    return made
+
+
+# --- segments ------------------------------------------------------------------------------------
+
+
+def test_merging_all_nodes_of_a_device_would_make_a_cycle_here() -> None:
+    graph = weft.parse_graph(CLASSIC)
+    with split.engines("npu"):
+        placed = weft.place(graph, {"sin": "npu"}).split()
+        placed.verify()
+        assert [node.op.name for node in placed.nodes] == [
+            *("segment", "transfer", "segment", "transfer", "segment")
+        ]
+        sizes = [len(node.graphs[0].nodes) for node in split.segments(placed)]
+        assert sizes == [1, 1, 2]  # exp alone: sin stands between it and add
+        assert weft.parse_graph(placed.text()).equals(placed)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_parts_have_no_cycles_and_cannot_be_merged_further(seed: int) -> None:
+    graph = split.random_graph(seed)
+    with split.engines("npu", "gpu"):
+        devices = split.random_devices(graph, seed, ["cpu", "npu", "gpu"])
+        parts = cut(graph, devices)
+        number = {node: i for i, part in enumerate(parts) for node in part.nodes}
+        assert len(number) == len(graph.nodes)
+        for node in graph.nodes:  # the order of the parts is one in which they can run
+            for value in node.inputs:
+                assert value.node is None or number[value.node] <= number[node]
+        for one, two in itertools.combinations(parts, 2):
+            if one.device == two.device and (two in one.after or one in two.after):
+                assert _apart(one, two)
+        placed = weft.place(graph, dict(devices)).split()
+        placed.verify()
+        seen = [(n.inputs[0], n.attrs["target"]) for n in split.transfers(placed)]
+        assert len(seen) == len(set(seen))  # no value goes to a device twice
+        x, y = weft.randn(3), weft.randn(3)
+        for mine, theirs in zip(placed(x, y), graph(x, y), strict=True):
+            assert np.array_equal(mine.numpy(), theirs.numpy())
+
+
+def test_a_transfer_stands_behind_what_makes_the_value() -> None:
+    graph = weft.parse_graph("""graph @f(%x: f32[4]) {
+      %a: f32[4] = exp %x
+      %b: f32[4] = sin %a
+      %c: f32[4] = cos %b
+      %d: f32[4] = tanh %a
+      %e: f32[4] = add %c, %d
+      return %e
+    }""")
+    with split.engines("npu"):
+        rules = {graph.nodes[3]: "npu", graph.nodes[1]: "npu", graph.nodes[0]: "npu"}
+        placed = weft.place(graph, rules).split()
+        order = [node.op.name for node in placed.nodes]
+        assert order == ["transfer", "segment", "transfer", "transfer", "segment"]
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+def training(backend: Any) -> list[float]:
+    weft.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3))
+    optimizer = weft.optim.Adam(model.parameters(), lr=0.05)
+
+    @weft.compile(backend=backend)
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    rng = np.random.default_rng(0)
+    found = []
+    for n in (6, 6, 6, 4, 5):  # other sizes: a recording with symbolic ones
+        x, y = rng.normal(size=(n, 4)).astype(np.float32), rng.integers(0, 3, n)
+        found.append(step(weft.asarray(x), weft.asarray(y)).item())
+    return found
+
+
+RULES: list[Any] = [{}, {"products": "npu"}, {"elementwise": "npu"}, {"0": "npu", "views": "npu"}]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_training_steps_are_those_of_one_native_call(rules: Any) -> None:
+    want = training("native")
+    with split.engines("npu"):
+        assert np.allclose(training(weft.Split(rules)), want, rtol=1e-5)
+
+
+def test_bodies_of_loops_run_where_they_ask_to() -> None:
+    def f(x: Any) -> Any:
+        n = 0
+        while x.sum() < 100:
+            with weft.device("npu"):
+                x = weft.exp(x * 0.1) * 4
+            x = x * 2
+            n += 1
+        return x, n
+
+    with split.engines("npu"):
+        made = weft.compile(f, backend="split")
+        x, n = made(weft.ones(3))
+        want, count = f(weft.ones(3))
+        assert (n, np.allclose(x.numpy(), want.numpy())) == (count, True)
+        (segment,) = split.segments(split_of(made), "npu")
+        assert [node.op.name for node in segment.graphs[0].nodes if node.inputs] == [
+            *("multiply", "exp", "multiply")
+        ]
+
+
+def test_sizes_that_depend_on_data_go_through_segments() -> None:
+    def f(x: Any, mask: Any) -> Any:
+        y = x[mask]
+        with weft.device("npu"):
+            z = y * 2 + 1
+        return z.reshape(-1, 1).tile(1, 2), z.sum()
+
+    with split.engines("npu"):
+        made = weft.compile(f, backend="split")
+        for mask in ([True, False, True], [False] * 3, [True] * 3):
+            got, want = [g(weft.arange(3.0), weft.asarray(mask)) for g in (made, f)]
+            assert np.array_equal(got[0].numpy(), want[0].numpy())
+            assert got[1].item() == want[1].item()
+
+
+def test_gradients_and_transforms_go_through_segments() -> None:
+    def f(x: Any) -> Any:
+        with weft.device("npu"):
+            y = weft.tanh(x) * x
+        return (y**2).sum()
+
+    with split.engines("npu"):
+        made = weft.compile(f, backend="split")
+        x = weft.randn(5)
+        assert np.allclose(weft.grad(made)(x).numpy(), weft.grad(f)(x).numpy())
+        xs = weft.randn(2, 5)
+        assert np.allclose(weft.vmap(made)(xs).numpy(), weft.vmap(f)(xs).numpy())
+        y = weft.tensor(x.numpy(), requires_grad=True)
+        made(y).backward()
+        assert np.allclose(y.grad.numpy(), weft.grad(f)(x).numpy())
+
+
+def test_calls_of_python_overlap_with_a_segment() -> None:
+    running: list[int] = []
+    most = 0
+    lock = threading.Lock()
+
+    @weft.custom_op("split_test_wait", infer=lambda x: x)
+    def wait(xp: Any, x: Any) -> Any:
+        nonlocal most
+        with lock:
+            running.append(1)
+            most = max(most, len(running))
+        time.sleep(0.05)
+        with lock:
+            running.pop()
+        return x + 1
+
+    @weft.compile(backend=weft.Split(scheduler="pool", threads=2))
+    def f(x: Any, y: Any) -> Any:
+        return wait(x) * 2 + wait(y)
+
+    assert f(weft.ones(2), weft.zeros(2)).tolist() == [5.0, 5.0]
+    assert most == 2
+
+
+def test_the_context_says_nothing_to_eager_code_nor_around_a_call() -> None:
+    with split.engines("npu"):
+        made = weft.compile(lambda x: x * 2, backend="split")
+        with weft.device("npu"):
+            assert (weft.ones(2) * 2).device.kind == "cpu"
+            assert made(weft.ones(2)).tolist() == [2.0, 2.0]
+        assert not split.segments(split_of(made), "npu")
+
+
+def test_other_backends_compute_the_same() -> None:
+    def f(x: Any) -> Any:
+        with weft.device("npu"):
+            return x * 3
+
+    with split.engines("npu"):
+        for backend in ("native", "interpret", "dataflow", "split"):
+            assert weft.compile(f, backend=backend)(weft.ones(2)).tolist() == [3.0, 3.0]
+
+
+# --- placement -----------------------------------------------------------------------------------
+
+
+def test_rules_name_ops_families_modules_nodes_and_functions() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+            self.head = nn.Linear(4, 2)
+
+        def forward(self, x: Any) -> Any:
+            return weft.softmax(self.head(self.body(x)), axis=-1)
+
+    graph = weft.make_graph(Model(), weft.spec((3, 4)))
+    linear, relu, head, softmax = graph.nodes
+    cases: list[tuple[Any, set[Node]]] = [
+        ({"relu": "npu"}, {relu}),
+        ({"products": "npu"}, {linear, head}),
+        ({"body": "npu"}, {linear, relu}),
+        ({"Model.head": "npu"}, {head}),
+        ({softmax: "npu"}, {softmax}),
+        ({lambda node: node.op.name == "softmax": "npu"}, {softmax}),
+        ({"body.1": "cpu", "body": "npu"}, {linear}),  # the first that fits counts
+    ]
+    with split.engines("npu"):
+        for rules, want in cases:
+            devices = weft.place(graph, rules).devices
+            assert {node for node, name in devices.items() if name == "npu"} == want
+
+
+def test_auto_finds_what_a_search_of_all_placements_finds() -> None:
+    fast = weft.Rates(1e11, 4e9, 5e-6, 4e9, 2e-6)
+    slow = weft.Rates(2e9, 4e9, 1e-6)
+    spec = weft.spec((64, 64))
+    graphs = [
+        weft.make_graph(lambda x, w: weft.tanh(x @ w) @ w + weft.exp(x), spec, spec),
+        weft.make_graph(lambda x, w: (x + w).sum() + (x @ w @ w).sum(), spec, spec),
+        weft.make_graph(lambda x, w: weft.sin(x) * w - x.sum(axis=0), spec, spec),
+    ]
+    cpu = weft.Engine("cpu", split.interpreted, rates=slow)
+    with split.engines("npu", rates=fast) as (npu,):
+        for graph in graphs:
+            base = settled(graph, {}, ["cpu", "npu"])
+            search = Search(graph, base, [cpu, npu])
+            nodes = list(base.devices)
+            costs = [
+                search.score(dict(zip(nodes, names, strict=True)))
+                for names in itertools.product(("cpu", "npu"), repeat=len(nodes))
+            ]
+            for tries, bound in ((1024, 1.0), (0, 1.1)):  # all of them, and by moving groups
+                found, _ = best(graph, base, [cpu, npu], lambda *_: True, tries=tries)
+                assert min(costs) <= search.score(found) <= bound * min(costs) * (1 + 1e-9)
+        assert weft.place(graphs[1], "auto", devices=["cpu", "npu"]).tried > 0
+
+
+def test_auto_keeps_within_the_memory_of_a_device() -> None:
+    spec = weft.spec((256, 256))
+    graph = weft.make_graph(lambda x, w: weft.tanh(x @ w @ w), spec, spec)
+    fast = weft.Rates(1e15, 1e15, 0.0)
+    with split.engines("large", rates=fast):
+        assert "large" in weft.place(graph, "auto", devices=["cpu", "large"]).devices.values()
+    with split.engines("small", rates=fast, memory=1000):
+        placed = weft.place(graph, "auto", devices=["cpu", "small"])
+        assert set(placed.devices.values()) == {"cpu"}
+        with pytest.raises(MemoryError, match=r"the nodes on small need .* bytes, and it has 1000"):
+            weft.place(graph, {"products": "small"})
+        with pytest.raises(MemoryError, match="no placement fits"):
+            weft.place(graph, "auto", devices=["small"])
+
+
+def test_what_a_device_cannot_run_goes_to_the_cpu_and_is_named() -> None:
+    def refuses(node: Node) -> str:
+        return "it has no sine" if node.op.name == "sin" else ""
+
+    with split.engines("npu", refuses=refuses):
+        placed = weft.place(weft.parse_graph(CLASSIC), {"elementwise": "npu"})
+        assert [str(f) for f in placed.fallbacks] == ["sin: cpu, not npu: it has no sine"]
+        assert "sin: cpu, not npu: it has no sine" in placed.explain()
+        assert "transfers: 4" in placed.explain()
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def one_device(device: str) -> Any:
+    return weft.compile(lambda x: x * 2 + 1, backend=weft.Split({"multiply": device}))
+
+
+def test_bad_input() -> None:
+    graph = weft.parse_graph(CLASSIC)
+    other = weft.parse_graph(CLASSIC)
+    with split.engines("npu", refuses=lambda node: "it runs nothing"):
+        with pytest.raises(DeviceError, match=r"there is no device 'tpu' .*\n.*\n.*known are"):
+            one_device("tpu")
+        with pytest.raises(DeviceError, match="there is no device 'tpu'"):
+            weft.place(graph, {}, devices=["tpu"])
+        with pytest.raises(DeviceError, match=r"exp: no device runs this node: on npu, it runs"):
+            weft.place(graph, {}, devices=["npu"])
+        with pytest.raises(RangeError, match="is no node of graph @f"):
+            weft.place(graph, {other.nodes[0]: "cpu"})
+        with pytest.raises(RangeError, match="placement is 'fast'"):
+            weft.place(graph, "fast")
+        with pytest.raises(RangeError, match="3 is no rule"):
+            weft.place(graph, {3: "cpu"})
+        with pytest.raises(DeviceError, match="already a device 'npu'"):
+            weft.register_engine(weft.Engine("npu", split.interpreted))
+        with pytest.raises(DeviceError, match="already a device 'ort'"):
+            weft.register_engine(weft.Engine("ort", split.interpreted))
+
+
+def test_an_engine_that_raises_in_the_middle_writes_nothing() -> None:
+    def failing(graph: Graph) -> Any:
+        def run(arrays: list[Any]) -> list[Any]:
+            raise ValueError("out of order\nat unit 7")
+
+        return run
+
+    model = nn.Linear(3, 3)
+    before = model.weight.numpy().copy()
+
+    @weft.compile(backend="split")
+    def step(x: Any) -> Any:
+        with weft.no_grad():
+            model.weight.add_(1.0)
+        with weft.device("npu"):
+            y = weft.sin(model(x)) * 2
+        with weft.no_grad():
+            model.bias.mul_(y.sum())
+        return y
+
+    with split.engines("npu", compile=failing):
+        with pytest.raises(DeviceError, match="the engine npu failed in a segment of") as error:
+            step(weft.ones(2, 3))
+        assert "out of order" in str(error.value)
+        assert "test_split.py" in str(error.value)
+        assert isinstance(error.value.__cause__, ValueError)
+        assert np.array_equal(model.weight.numpy(), before)
+
+
+def test_an_engine_that_gives_too_little_is_named() -> None:
+    with (
+        split.engines("npu", compile=lambda graph: lambda arrays: []),
+        pytest.raises(DeviceError, match="npu gave 0 results for 1"),
+    ):
+        one_device("npu")(weft.ones(2))
