@@ -18,7 +18,7 @@ FENCED = re.compile(r"^```.*?^```[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
 #: Pages whose examples need an optional library.
-NEEDS = {"docs/onnx.md": "onnxruntime"}
+NEEDS = {"docs/onnx.md": "onnxruntime", "docs/devices.md": "onnxruntime"}
 
 
 def name_of(path: Path) -> str:

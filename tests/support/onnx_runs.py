@@ -99,7 +99,7 @@ def compared(row: Row, dtype: DType, most: int | None) -> tuple[int, set[str], l
     return count, refused, wrong
 
 
-def compared_on(engine: Any, row: Row, dtype: DType, most: int) -> list[str]:
+def compared_on(engine: Any, row: Row, dtype: DType, most: int, finite: bool = False) -> list[str]:
     """What differs for samples of a row on an engine, in words, as far as it takes their nodes."""
     samples = list(row.samples(dtype))
     wrong = []
@@ -111,6 +111,8 @@ def compared_on(engine: Any, row: Row, dtype: DType, most: int) -> list[str]:
             continue
         graph = graph_of_call(row, args, kwargs)
         if any(engine.refuses(node) for node in graph.nodes):
+            continue
+        if finite and not all(np.isfinite(x.numpy()).all() for x in (*leaves, *want)):
             continue
         got = engine.compile(graph)([x.numpy() for x in leaves])
         for mine, theirs in zip(want, got, strict=True):

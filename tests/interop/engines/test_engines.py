@@ -81,8 +81,10 @@ def test_a_head_is_trained_behind_a_backbone_on_an_engine(name: str, freeze: boo
     got, step = trained(weft.Split({"backbone": name}), freeze)
     assert np.allclose(got, want, rtol=1e-4)
     placement = step.programs[-1].program.placement
-    (segment,) = split.segments(placement.split(), name)
-    assert {"conv_bias", "max_pool"} <= {node.op.name for node in segment.graphs[0].nodes}
+    found = split.segments(placement.split(), name)
+    ops = {node.op.name for segment in found for node in segment.graphs[0].nodes}
+    assert {"conv_bias", "max_pool"} <= ops
+    assert not freeze or len(found) == 1
     assert ("steps of the backward" in placement.explain()) is not freeze
 
 
@@ -136,7 +138,7 @@ def test_what_engines_compute_otherwise_stays_on_the_cpu(name: str) -> None:
     narrow = weft.make_graph(lambda x: weft.exp(x), weft.spec(3, weft.bfloat16))
     assert "takes no arrays of bfloat16" in weft.place(narrow, {"exp": name}).explain()
     solved = weft.make_graph(lambda x: weft.linalg.inv(x), weft.spec((3, 3)))
-    assert "inv has no operator in ONNX" in weft.place(solved, {"inv": name}).explain()
+    assert f"cpu, not {name}: inv " in weft.place(solved, {"inv": name}).explain()
 
 
 #: A part of the table of samples: what the engines take, they compute as Weft does.
@@ -146,7 +148,7 @@ ROWS_OF_ENGINES = [row for row in ROWS if weft.float32 in row.dtypes()][::6]
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("row", ROWS_OF_ENGINES, ids=lambda row: row.name)
 def test_samples(name: str, row: Row) -> None:
-    found = onnx_runs.compared_on(engine(name), row, weft.float32, 2)
+    found = onnx_runs.compared_on(engine(name), row, weft.float32, 2, finite=name == "openvino")
     assert found == []
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from weft.base import dtypes
 from weft.base.errors import DeviceError
-from weft.interop.engines.onnx_segments import Frozen, refusal
+from weft.interop.engines.onnx_segments import Frozen, alone, refusal
 from weft.interop.onnx.library import onnx_library
+from weft.interop.onnx.model import prepared
 from weft.ir.graph import Graph, Node
 from weft.runtime.split.devices import Engine
 
@@ -44,7 +46,8 @@ def open_engine(name: str, unit: str) -> Engine:
 
         def run(arrays: list[Any]) -> list[Any]:
             request = made.create_infer_request()  # runs in several threads are apart
-            found = request.infer(arrays, share_inputs=True)
+            given = [array if array.ndim else np.array(array) for array in arrays]
+            found = request.infer(given, share_inputs=True)
             return [np.array(found[i]) for i in range(count)]
 
         return run
@@ -60,9 +63,24 @@ def open_engine(name: str, unit: str) -> Engine:
     )
 
 
+#: What OpenVINO computes as Weft does, for finite float32. It counts int64 in int32, and takes NaN
+#: for a number in many ops.
+_TAKEN = {
+    "add", "broadcast_to", "concat", "constant", "conv", "conv_bias", "conv_input", "divide", "erf",
+    "exp", "full", "getitem", "identity", "linear", "log_softmax", "matmul", "max_pool", "multiply",
+    "negative", "permute_dims", "reciprocal", "relu", "reshape", "rsqrt", "sigmoid", "softmax",
+    "sqrt", "square", "subtract", "sum", "sum_pool", "tanh",
+}  # fmt: skip
+
+
 def _inexact(node: Node) -> str:
-    """What OpenVINO computes in float32, or not as Weft does."""
+    """What OpenVINO computes otherwise than Weft does, or may not survive."""
     for value in (*node.inputs, *node.outputs):
-        if value.tensor_type.dtype.name in ("float64", "float16"):
-            return f"the engine computes {value.tensor_type.dtype.name} in float32"
+        if value.tensor_type.dtype is not dtypes.float32:
+            return f"the engine is given float32 only, not {value.tensor_type.dtype.name}"
+        if any(size == 0 for size in value.tensor_type.shape):
+            return "it has no elements"
+    for inner in prepared(alone(node)).nodes:
+        if inner.op.name not in _TAKEN:
+            return f"{inner.op.name} is none of the ops that this engine is given"
     return ""

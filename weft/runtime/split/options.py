@@ -28,7 +28,7 @@ class Split:
 
     placement: str | Mapping[Any, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
-    scheduler: str = "fifo"
+    scheduler: str = "pool"
     threads: int | None = None
     parallel_iterations: int = 10
 
