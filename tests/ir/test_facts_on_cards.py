@@ -21,7 +21,7 @@ NAMESPACE = "weft/torch/"
 #: Core lies below the cards, and looks up those that it calls.
 BELOW = "weft/core/"
 #: Emitters, and the kernels of a device, have tables by name: one row for each op that they emit.
-EMITTERS = ("weft/codegen/", "weft/runtime/cuda/", "weft/interop/onnx/")
+EMITTERS = ("weft/codegen/", "weft/runtime/cuda/", "weft/interop/onnx/", "weft/interop/engines/")
 FILES = [
     path
     for path in sorted((ROOT / "weft").rglob("*.py"))

@@ -12,6 +12,7 @@ from weft.base.errors import DeviceError
 from weft.interop.engines.onnx_segments import Frozen, has_doubles, refusal
 from weft.interop.onnx.library import onnx_library
 from weft.ir.graph import Graph, Node
+from weft.ops.cards import PROD, SUM
 from weft.runtime.split.devices import Engine
 
 __all__ = ["open_engine"]
@@ -63,7 +64,7 @@ def open_engine(name: str, provider: str) -> Engine:
 
 def _inexact(node: Node) -> str:
     """Where ONNX Runtime computes something else than Weft does."""
-    if node.op.name in ("sum", "prod") and node.inputs[0].tensor_type.dtype.kind != "float":
+    if node.op in (SUM, PROD) and node.inputs[0].tensor_type.dtype.kind != "float":
         narrow = node.inputs[0].tensor_type.dtype
         if narrow is not dtypes.bool:
             return "the engine adds up integers in floats"

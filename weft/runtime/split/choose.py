@@ -109,8 +109,9 @@ def _matcher(key: Any) -> Callable[[Node], bool]:
         )
     if key in FAMILIES:
         return FAMILIES[key]
-    if card(key) is not None:
-        return lambda node: node.op.name == key
+    op = card(key)
+    if op is not None:
+        return lambda node: node.op is op
     parts = key.split(".")
 
     def in_module(node: Node) -> bool:
