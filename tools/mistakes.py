@@ -203,10 +203,11 @@ def a_second_backward() -> Program:
     return step, (weft.ones(3),)
 
 
+# 2**50 bytes: more than 64-bit machines can address, whatever memory they promise.
 @mistake
 def a_tensor_that_no_memory_holds() -> Program:
     def outer(x: Any) -> Any:
-        wide = weft.broadcast_to(x, (1 << 44, 3))
+        wide = weft.broadcast_to(x, (1 << 48, 3))
         return wide + wide.sum(axis=1, keepdims=True)  # <- here
 
     return outer, (weft.ones(3),)

@@ -64,6 +64,7 @@ if _typing.TYPE_CHECKING:
     from weft import amp as amp
     from weft import cuda as cuda
     from weft import data as data
+    from weft import distributed as distributed
     from weft import distributions as distributions
     from weft import nn as nn
     from weft import onnx as onnx
