@@ -202,24 +202,6 @@ def hooks_of(node: Node) -> tuple[Any, ...]:
     return (before, later, tuple(after or ())) if before or later or after else ()
 
 
-def keep_hooks(node: Node) -> Callable[[], None]:
-    """What takes away again the hooks that a node gets from now on."""
-    extra = node._more()
-    lists: list[list[Any]] = [extra.prehooks, extra.hooks]
-    if isinstance(node, AccumulateGrad):
-        node.after = node.after or []
-        lists.append(node.after)
-    before, notes = [list(hooks) for hooks in lists], dict(extra.metadata)
-
-    def restore() -> None:
-        for hooks, kept in zip(lists, before, strict=True):
-            hooks[:] = kept
-        extra.metadata.clear()
-        extra.metadata.update(notes)
-
-    return restore
-
-
 def add_hook(
     hooks: list[Any], hook: Hook, tells: bool, cls: type[Tensor] = Tensor
 ) -> RemovableHandle:

@@ -32,12 +32,16 @@ class Done(threading.local):
 
     given     their results, by number; None outside of such a call, where all effects are done
     next      the number of the next one
+    calls     the results of calls back into Python, in order
+    again     those that a call has made already, where it is run by Python after all
     waiting   whether effects that only show or check are skipped, while a recording computes a
               value that Python asks for
     """
 
     given: dict[int, Any] | None = None
     next = 0
+    calls: Sequence[Any] = ()
+    again: Sequence[Any] = ()
     waiting = False
 
 
@@ -46,14 +50,34 @@ done = Done()
 
 def begin_call() -> Any:
     """From now on no effect is done twice; a run that starts again sets `done.next` to 0."""
-    outer = done.given, done.next
-    done.given, done.next = {}, 0
+    outer = done.given, done.next, done.calls
+    done.given, done.next, done.calls = {}, 0, []
     return outer
 
 
-def end_call(outer: Any) -> None:
-    """End the call; `outer` is what `begin_call` returned."""
-    done.given, done.next = outer
+def end_call(outer: Any) -> Sequence[Any]:
+    """End the call; `outer` is what `begin_call` returned. Gives what Python was called for."""
+    calls = done.calls
+    done.given, done.next, done.calls = outer
+    return calls
+
+
+@contextlib.contextmanager
+def called_before(calls: Sequence[Any]) -> Iterator[None]:
+    """A context in which the first calls back into Python give what they have given."""
+    before, done.again = done.again, calls
+    try:
+        yield
+    finally:
+        done.again = before
+
+
+def call_once(call: Callable[[], Any]) -> Any:
+    """A call back into Python where nothing is recorded."""
+    if not done.again:
+        return call()
+    first, *done.again = done.again
+    return first
 
 
 @contextlib.contextmanager
@@ -143,7 +167,12 @@ def _called_type(
 
 
 def _call(_run: Any, token: Any, *values: Any, function: Any, results: Any) -> Any:
-    return ((), *_once(lambda: function(*values), may_wait=False))
+    def call() -> Any:
+        made = function(*values)
+        done.calls = [*done.calls, made]
+        return made
+
+    return ((), *_once(call, may_wait=False))
 
 
 _EFFECT = Trait.EFFECT | Trait.STACK | Trait.PYTHON

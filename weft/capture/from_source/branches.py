@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
-from weft.capture.from_source.held import Maybe, OneSided
+from weft.capture.from_source.held import Maybe
 from weft.capture.from_source.journal import Journal, Parts, Variable
 from weft.capture.from_source.merge import Build, Merge, typed_as
 from weft.capture.from_source.merge_entries import EntryMerge, Give, same_parts
@@ -16,6 +16,7 @@ from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.run import OF_RECORDING, Unreachable, own_work, uncatchable
 from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.watch.origin import MISSING
+from weft.capture.watch.refusals import NotKept, OneSided
 from weft.core.bind import decide
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
@@ -119,8 +120,8 @@ def record_if(
                 make_dynamic(hooks, found.items, found.sample)
             except CaptureError:
                 split.add(id(found.items))
-        except CaptureError as error:
-            asks = may_ask or isinstance(error, OneSided)
+        except (CaptureError, NotKept) as error:
+            asks = may_ask or not isinstance(error, CaptureError) or isinstance(error, OneSided)
             if not asks or isinstance(graph_recorder(), NestedRecorder):
                 raise
             # A graph cannot hold that. So the condition is asked: each answer has its own path.

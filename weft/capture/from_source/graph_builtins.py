@@ -17,7 +17,6 @@ import numpy as np
 
 from weft.autodiff.transforms.levels import innermost_level
 from weft.base.dim_algebra import Dim
-from weft.base.errors import CaptureError
 from weft.base.shapes import normalize_axis, size_of
 from weft.capture.from_source import repeat
 from weft.capture.from_source.conditions import predicate
@@ -34,6 +33,7 @@ from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.tokens import py_call
 from weft.capture.result_numbers import may_catch, of_tensor, rounded
 from weft.capture.watch.builtin_calls import Handler, comparing
+from weft.capture.watch.refusals import OneSided
 from weft.capture.watch.settled_numbers import settled, sized
 from weft.capture.watch.texts import TextParts
 from weft.core.number import (
@@ -250,7 +250,7 @@ def next_(hooks: Hooks, iterator: Any, *default: Any) -> Any:
     """Refuse to advance an iterator in code that is recorded once and run any number of times."""
     known = hooks.flow.iterators.get(id(iterator))
     if hooks.flow.depth and (known is None or known[1] < hooks.flow.depth):
-        raise CaptureError(
+        raise OneSided(
             f"an iterator ({type(iterator).__name__}) is advanced inside of a branch or loop of "
             "the graph, which is recorded once and run any number of times",
             hint="loop over a list or a tensor, or unroll the loop: weft.unroll(range(n))",

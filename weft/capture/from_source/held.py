@@ -38,10 +38,6 @@ if TYPE_CHECKING:
 HINT = "decide by a Python value, or do the same on both sides"
 
 
-class OneSided(CaptureError):
-    """The two sides of an `if` give what no graph can merge: structures, or values of two kinds."""
-
-
 class Maybe:
     """The value of a name that has none on some paths.
 

@@ -12,9 +12,10 @@ from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
 from weft.base.pytree import tree_unflatten
-from weft.capture.from_source.held import Maybe, OneSided, Split, flag_of, one_level
+from weft.capture.from_source.held import Maybe, Split, flag_of, one_level
 from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
+from weft.capture.watch.refusals import OneSided
 from weft.capture.watch.values import is_plain, same_value
 from weft.core.counted import CountedState
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number

@@ -30,6 +30,7 @@ from weft.capture.from_source.loop_state import AlwaysFails, DictGrows
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.source_loop import SourceLoop, unchanged
 from weft.capture.notes import place_now
+from weft.capture.watch.refusals import NotKept
 from weft.convert.lower import is_flag
 from weft.core.bind import decide
 from weft.core.grad_mode import is_grad_enabled
@@ -96,7 +97,10 @@ def while_(
     try:
         with Attempt(hooks, state) as attempt:
             whole()
-    except CaptureError:  # a number that Python took from a tensor: Python may decide, too
+    except (
+        CaptureError,
+        NotKept,
+    ):  # a number that Python took from a tensor: Python may decide, too
         attempt.undo()
         while hooks.test(test()):
             body()
@@ -301,7 +305,7 @@ def _for(
                     _for_as_while(hooks, rows, body, going, variables)
             _spend(rows, going)
             return
-        except Exception as error:
+        except (Exception, NotKept) as error:
             attempt.undo()
             why = f"it cannot be one node of the graph: {error}"
         if not short and going is None and _peeled(hooks, rows, body, variables):

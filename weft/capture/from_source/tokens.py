@@ -22,7 +22,16 @@ from weft.ir.graph import Node
 from weft.ir.op import Op
 from weft.ir.types import TOKEN, TensorType
 from weft.ops.creation import asarray
-from weft.ops.effects import FIRST_TOKEN, PY_CALL, SHOW, Called, Shown, Template, value_key
+from weft.ops.effects import (
+    FIRST_TOKEN,
+    PY_CALL,
+    SHOW,
+    Called,
+    Shown,
+    Template,
+    call_once,
+    value_key,
+)
 from weft.record.control.nested import NestedRecorder, graph_recorder
 from weft.record.recorder import GraphRecorder
 
@@ -157,7 +166,7 @@ def py_call(function: Callable[..., Any], result: Any, *args: Any) -> Any:
     build = templated(args, tensors)
     called = Called(function, build, tuple(kinds), structure, asarray)
     if graph_recorder() is None:
-        return tree_unflatten(structure, called(*tensors))
+        return tree_unflatten(structure, call_once(lambda: called(*tensors)))
     attrs = {"function": called, "results": tuple(kinds)}
     return tree_unflatten(structure, effect(PY_CALL, tensors, attrs))
 

@@ -9,6 +9,7 @@ and writes at its end, so an update of another thread in between would be lost.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -43,7 +44,7 @@ from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.repeated import MANY, Cause, cause_of, cause_of_answer, said
 from weft.capture.trace.second_sight import SecondSight, is_about_structure
-from weft.capture.trace.segments import Ending, Segment, acts, answer_key, array_tensor
+from weft.capture.trace.segments import Ending, Segment, acts, answer_key
 from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan
 from weft.capture.trace.tree import insert
 from weft.capture.trace.under_transforms import call_for_all, run_inside, runs_inside
@@ -51,13 +52,13 @@ from weft.capture.watch.follow import FOLLOW, named_object
 from weft.capture.watch.follow import policy as follow_policy
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.origin import MISSING
+from weft.capture.watch.refusals import NotKept
 from weft.convert.convert import NoSource, Unconvertible, convert
 from weft.convert.kept import is_kept, name_of
 from weft.core.bind import recorder, recording
-from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value
 from weft.ir.signature import OutputRouting
-from weft.ops.effects import begin_call, done, end_call
+from weft.ops.effects import begin_call, called_before, done, end_call, silently
 
 __all__ = ["CaptureWarning", "Compiled"]
 
@@ -189,16 +190,15 @@ class Captured(Inspectable, Generic[P, R]):
         try:
             result = self._played(args, kwargs)
         finally:
-            end_call(outer)
+            calls = end_call(outer)
         if result.__class__ is not Miss:
             return result
-        if not result.waits:
-            return self.function(*args, **kwargs)
         start = time.perf_counter()
         try:
-            return self.function(*args, **kwargs)
+            with called_before(calls):
+                return self.function(*args, **kwargs)
         finally:
-            self._sight.seconds += time.perf_counter() - start
+            self._sight.seconds += result.waits * (time.perf_counter() - start)
 
     def _played(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a recording, perhaps a new one; a Miss if none can be made."""
@@ -281,9 +281,21 @@ class Captured(Inspectable, Generic[P, R]):
 
     def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
         """Run a recorded path. `alone`: this thread holds the lock, and so may write."""
+        if self._uncacheable or len(self.recordings) >= self.policy.limit:
+            # Perhaps Python must run the call: then nothing of it may have been shown before.
+            with contextlib.suppress(Exception), silently():
+                found = self._run_path(args, kwargs, alone, looks=True)
+                if found.__class__ is Miss:
+                    return found
+        return self._run_path(args, kwargs, alone)
+
+    def _run_path(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool, looks: bool = False
+    ) -> Any:
+        """The same; `looks`: only to find out whether there is a path, without its end."""
         numbers: Numbers = {}
         taken: list[Segment] = []
-        forms: list[Any] = []  # the executable that was run for each of them
+        forms: list[Any] = []  # what was run for each of them
         candidates: Sequence[Segment] = self._roots
         done.next = 0
         while True:
@@ -295,6 +307,8 @@ class Captured(Inspectable, Generic[P, R]):
                 return Miss(taken, candidates=candidates)
             if not alone and self._writes:  # another thread has just recorded such a path
                 return _WRITES
+            if looks and segment.question is None:
+                return None
             if segment.fast_path is not None:
                 self._latest = segment
                 return segment.fast_path(given, args, kwargs)
@@ -316,7 +330,7 @@ class Captured(Inspectable, Generic[P, R]):
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has just recorded a path that uses more of this segment.
-                    return self._replay(args, kwargs, alone)
+                    return self._run_path(args, kwargs, alone, looks)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
@@ -391,13 +405,13 @@ class Captured(Inspectable, Generic[P, R]):
     def _record(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss, inside: bool = False
     ) -> Any:
-        """Record one run, and finish this call from the recording, unless it is `inside`."""
+        """Record one run, and replay it for this call, unless it is `inside`."""
         start, prepared = time.perf_counter(), self._prepared
         with gc_paused(), bundled(self._bundle()):
             if self.policy.records and not self.recordings and not self._has_source():
                 self._uncacheable = 2
                 return miss
-            recorded, ending, trouble = self._captured(args, kwargs, miss, inside)
+            recorded, _, trouble = self._captured(args, kwargs, miss, inside)
         watch = recorded.watch
         if watch.deferred is not None and watch.deferred.clash:
             self._defers_calls = False  # from now on such calls are followed
@@ -423,29 +437,13 @@ class Captured(Inspectable, Generic[P, R]):
                     f"{trouble[0]}",
                     CaptureWarning,
                 )
-        if inside:
-            return miss
-        if not trouble:
-            try:
-                return self._replay(args, kwargs, alone=True)
-            except BaseException:
-                watch.undo_first_calls()
-                raise
-        if ending is None or not recorded.usable:
-            return miss
-        # The call has already run: it must not read a clock or a file twice.
-        done.next = 0
-        path = insert([], [], recorded.segments, ending, self.policy.budget)
-        numbers: Numbers = {}
-        for segment in path:
-            for value, origin in segment.inputs:
-                given = origin.evaluate(args, kwargs)
-                numbers[value] = given if isinstance(given, Tensor) else array_tensor(given)
-            self._run(segment, numbers)
-        prepare = functools.partial(self._prepare, len(self.recordings) - 1)
-        result = finish(path, numbers, args, kwargs, self._name(), prepare)
-        watch.unseen.redo()
-        return result
+        if inside or trouble:
+            return miss  # nothing has been done: Python does it
+        try:
+            return self._replay(args, kwargs, alone=True)
+        except BaseException:
+            watch.undo_first_calls()
+            raise
 
     def _captured(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], miss: Miss, inside: bool
@@ -463,11 +461,12 @@ class Captured(Inspectable, Generic[P, R]):
                 assert recorded.sizes is not None
                 asked, error = recorded.sizes.asked, None
                 holds = not asked.relations and recorded.holds_together()
+                if ending is None and trouble and not asked.relations:
+                    break  # it may be possible with the number itself
                 if holds and not recorded.sizes.trouble:
                     recorded.watch.notes.sizes.update(recorded.sizes.told())
                     return self._kept((recorded, ending, trouble), miss, inside)
                 why = f"it needs {[*asked.unsolved, recorded.sizes.trouble][0]}"
-            # What was asked may be what a recording lacks.
             plan = None if plan.asked is None else plan.related(plan.asked)
         fixed = self._run_recorded(args, kwargs, inside, None)
         if error is not None:
@@ -484,7 +483,7 @@ class Captured(Inspectable, Generic[P, R]):
         if self.policy.dynamic is False or self._uncacheable:
             return None
         numbers = bool(self._changing.places)
-        if miss.taken:  # the way up to there is shared
+        if miss.taken:
             plan = miss.taken[0].sizes or self._sizes.of_numbers(numbers)
             return plan and plan.in_call(self._sizes.origins, args, kwargs)
         names = parameter_names(self.function, len(args))
@@ -518,6 +517,8 @@ class Captured(Inspectable, Generic[P, R]):
                 ending = recorded.finish(result)
                 if watch.deferred is not None:
                     watch.deferred.end(recorded)
+        except NotKept as reason:
+            trouble.append(str(reason))
         except CaptureError as error:
             if self.policy.records:
                 failed = True
@@ -531,7 +532,7 @@ class Captured(Inspectable, Generic[P, R]):
             watch.rollback()
             if failed:
                 watch.undo_first_calls()
-        trouble += [*watch.uncacheable, *recorded.refusals]
+        trouble += [why for why in (*watch.uncacheable, *recorded.refusals) if why not in trouble]
         return recorded, ending, trouble
 
     def _kept(self, run: Run, miss: Miss, inside: bool) -> Run:

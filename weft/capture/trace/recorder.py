@@ -38,7 +38,7 @@ from weft.capture.trace.new_leaves import (
 )
 from weft.capture.trace.raw_segment import RawSegment
 from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, needed
-from weft.capture.trace.result_leaves import as_result, holds_no_tensors, is_plain
+from weft.capture.trace.result_leaves import as_result, is_plain
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
@@ -89,7 +89,6 @@ class TraceRecorder(HistoryRecorder):
         self.kwargs = kwargs
         self.segments: list[RawSegment] = []
         self.refusals: list[str] = []
-        self.usable = True  # whether this call can be finished from the recording
         #: By id: the place of a tensor from outside that begins to require a gradient.
         self.learns: dict[int, int] = {}
         self.differentiated = True  # whether to record a backward of the result
@@ -382,7 +381,6 @@ class TraceRecorder(HistoryRecorder):
             else:
                 if not is_plain(leaf):
                     self.refuse(f"the result holds a new {type(leaf).__name__}")
-                    self.usable = self.usable and holds_no_tensors(leaf)
                 stands.append(Constant(leaf))
         written = self.written.values()
         writes = [write for entry in written for write in self._writes(entry, binding)]
@@ -449,8 +447,6 @@ class TraceRecorder(HistoryRecorder):
 
         now = Now(self.args, self.kwargs, collect)
         for effect in self.watch.effects:
-            if effect.templates is None:
-                self.usable = False
             for template in effect.templates or ():
                 template(now)
         return found
@@ -481,7 +477,6 @@ class TraceRecorder(HistoryRecorder):
             self.learns[id(tensor)] = binding.place(origin)
         elif sets_requires_grad(entry):
             self.refuse("requires_grad was set on a tensor from outside")
-            self.usable = False  # no output of a graph can do that
         value = None
         if tensor._data is not entry.data:
             # Its value is a tensor of its own here: the target is assigned at the end.
@@ -538,7 +533,6 @@ class TraceRecorder(HistoryRecorder):
                     caught = differentiate([roots[i] for i in left]) if left else {}
         except NoNumbers:
             self.refuse("a hook asks for the value of a gradient that arrives after the call")
-            self.usable = False
             return None
         if not results:
             sources = [value for _, value in [*lifted, *new]]
@@ -548,7 +542,6 @@ class TraceRecorder(HistoryRecorder):
             self.refuse(
                 "a hook or a backward of a Function writes to Python objects after the call"
             )
-            self.usable = False
             return None
         lifted += [(x.tensor, self._lift_old(x)) for x in unread if x.node in caught]
         lifted += new

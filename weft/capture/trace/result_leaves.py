@@ -13,7 +13,7 @@ from weft.base.dtypes import DType
 from weft.capture.watch.texts import TextParts
 from weft.record.control.nested import size_number
 
-__all__ = ["as_result", "holds_no_tensors", "is_plain"]
+__all__ = ["as_result", "is_plain"]
 
 
 def as_result(value: Any) -> Any:
@@ -30,12 +30,3 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype
 def is_plain(value: Any) -> bool:
     """Whether a leaf is a constant under the guards: a number, a string, a class."""
     return isinstance(value, (*_PLAIN, type, DType, Device, BuiltinFunctionType))
-
-
-def holds_no_tensors(leaf: Any) -> bool:
-    """Whether a result that the run made is complete as it is."""
-    if isinstance(leaf, np.ndarray):
-        return bool(leaf.dtype != object)
-    return isinstance(leaf, np.generic) or (
-        type(leaf) in (set, frozenset) and all(map(is_plain, leaf))
-    )

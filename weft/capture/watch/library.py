@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from weft.autodiff.node import keep_hooks
 from weft.base.asked_sizes import numbers_of
 from weft.base.world import here
 from weft.capture.watch import attributes, operators, stores
@@ -33,15 +32,15 @@ from weft.capture.watch.follow import (
 )
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
-from weft.capture.watch.read_back import before_method
 from weft.capture.watch.settled_numbers import settled, settled_all, settled_named, sized
 from weft.capture.watch.unseen_changes import bases_of, contents
-from weft.capture.watch.values import is_plain
+from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.counted import CountedDict
 from weft.core.number import is_of_numpy
 from weft.core.tensor import Tensor
 from weft.ops import in_place
 from weft.ops.generator import Generator
+from weft.record.control.nested import in_nested_graph
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -64,6 +63,11 @@ BUILTIN_CALLABLES = frozenset(
 _OF_SIZES = (math.prod, operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
 #: Objects whose methods only compute.
 PURE_HOLDERS = (re.Pattern, re.Match, struct.Struct, np.dtype, np.ufunc, types.GenericAlias)
+#: Others that never change, and views of what is watched.
+_UNCHANGING: tuple[Any, ...] = (range, slice, np.generic, np.ndarray, types.MappingProxyType, super)
+_UNCHANGING += (types.FunctionType, types.MethodType, property, type, types.ModuleType)
+_UNCHANGING += (BaseException, type({}.keys()), type({}.values()), type({}.items()))
+_UNCHANGING_MODULES = frozenset({"datetime", "decimal", "fractions", "uuid"})
 
 
 # --- builtins and their methods ------------------------------------------------------------------
@@ -102,14 +106,25 @@ def _call_method(
         return special(hooks, holder, *args)
     if isinstance(holder, type):
         return call_library(hooks, function, args, kwargs)  # dict.fromkeys, object.__new__
+    if in_nested_graph() and _may_change(holder):
+        hooks.watch.refuse(f"{type(holder).__name__}.{name} is called, which may change its object")
     known = hooks.watch.known(holder)
     if known is not None and not is_plain(holder) and not isinstance(holder, PURE_HOLDERS):
         hooks.watch.refuse(
             f"{known.origin.text}.{name} of a {type(holder).__name__} is called, "
             "which may depend on more than is watched"
         )
-        before_method(hooks, holder)
     return run(hooks, function, args, kwargs, name)
+
+
+def _may_change(holder: Any) -> bool:
+    """Whether a method of an object that is no container may change it."""
+    kind = type(holder)
+    return not (
+        is_plain(holder)
+        or isinstance(holder, (*PURE_HOLDERS, *_UNCHANGING, *CONTAINERS, Tensor))
+        or kind.__module__ in _UNCHANGING_MODULES
+    )
 
 
 def call_library(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -297,7 +312,6 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     marked = hooks.watch.known(args[0]) if function.__qualname__ in _MARKS else None
     if marked is not None:
         hooks.watch.refuse(f"a hook is registered on {marked.origin.text}")
-        _register_outside(hooks, marked.obj)
     name = function.__qualname__
     args = tuple([_argument(hooks, value, name) for value in args])
     kwargs = {key: _argument(hooks, value, name) for key, value in kwargs.items()}
@@ -322,13 +336,6 @@ def _argument(hooks: Hooks, value: Any, user: str) -> Any:
     if not isinstance(value, Tensor):
         hooks.deep(value, user)
     return value
-
-
-def _register_outside(hooks: Hooks, tensor: Tensor) -> None:
-    """Undo the hook after the run; the function itself then runs again and registers it."""
-    if tensor._node is not None and hooks.watch.tensors is not None:
-        hooks.watch.undo(keep_hooks(tensor._node))
-        hooks.watch.tensors.usable = False
 
 
 def _callbacks(hooks: Hooks, value: Any) -> Any:

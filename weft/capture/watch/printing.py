@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.asked_sizes import numbers_of
-from weft.base.errors import CaptureError
 from weft.base.source import PACKAGE, is_own, user_frame
 from weft.capture.watch import operators, settled_numbers
 from weft.capture.watch.follow import FOLLOW, policy
@@ -19,6 +18,7 @@ from weft.capture.watch.texts import TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.number import Number
 from weft.core.tensor import Tensor
+from weft.record.control.nested import in_nested_graph
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -86,14 +86,14 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if function is print:
         file = caught_file(hooks, kwargs.get("file"))
         if file is not None:  # no effect outside
+            if in_nested_graph():
+                hooks.watch.refuse("print writes to an object that the function made")
             texts = numbers_of(settled_all(args))
-            _not_in_graph(hooks, "print writes to an object that the function made")
             hooks.deep_all(texts, {}, name)
             return function(*texts, **{**kwargs, "file": file})
     elif is_logging(function, args):
         handler = has_own_handler(function, args)
         if handler:
-            _not_in_graph(hooks, f"a record is logged by {handler}, which is not watched")
             hooks.watch.refuse(f"a record is logged by {handler}, which is not watched")
             return function(*numbers_of(settled_all(args)), **settled_named(kwargs))
     kept = tuple(_shown(hooks, value) for value in args)
@@ -245,7 +245,6 @@ def warn(hooks: Hooks, message: Any, *args: Any, **kwargs: Any) -> None:
     """warnings.warn"""
     again = warner(message, *args, **kwargs)
     if hooks.watch.outputs.catches_warnings():
-        _not_in_graph(hooks, "a warning is given where warnings are caught")
         hooks.watch.refuse("a warning is given where warnings are caught")
         return again(settled(message))
     effect = hooks.watch.effect("warnings.warn(…)", again, None, settled_text(message))
@@ -254,12 +253,6 @@ def warn(hooks: Hooks, message: Any, *args: Any, **kwargs: Any) -> None:
         if hooks.watch.tensors is not None:
             return
     again(settled(message))
-
-
-def _not_in_graph(hooks: Hooks, what: str) -> None:
-    """Refuse what is done once while the graph is recorded, where its runs should do it."""
-    if hooks.flow.depth:
-        raise CaptureError(f"{what}, inside of a loop or branch of the graph")
 
 
 def settled_text(message: Any) -> Any:

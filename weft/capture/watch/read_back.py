@@ -7,7 +7,6 @@ the same in each call is no recording.
 
 from __future__ import annotations
 
-import io
 import sys
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from weft.capture.watch.follow import FOLLOW, policy
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
-__all__ = ["Outputs", "before_method", "caught_file", "has_own_handler"]
+__all__ = ["Outputs", "caught_file", "has_own_handler"]
 
 
 class Outputs:
@@ -26,7 +25,6 @@ class Outputs:
     def __init__(self) -> None:
         self.stdout = sys.stdout
         self.filters = warnings.filters
-        self.printed_to: set[int] = set()
 
     def catches_warnings(self) -> bool:
         """Whether the function is inside of `warnings.catch_warnings()`."""
@@ -40,27 +38,8 @@ def caught_file(hooks: Hooks, file: Any) -> Any:
     if file is None:
         return None if sys.stdout is outputs.stdout else sys.stdout
     if file is outputs.stdout or file is sys.stderr or hooks.watch.known(file) is not None:
-        outputs.printed_to.add(id(file))
         return None
     return file
-
-
-def before_method(hooks: Hooks, holder: Any) -> None:
-    """A method of an object from outside is called: it may read what is not printed yet."""
-    watch = hooks.watch
-    if id(holder) not in watch.outputs.printed_to or watch.tensors is None:
-        return
-    watch.tensors.usable = False  # Python runs the call
-    if isinstance(holder, (io.StringIO, io.BytesIO)):
-        text, place = holder.getvalue(), holder.tell()
-
-        def put_back() -> None:
-            holder.seek(0)
-            holder.truncate()
-            holder.write(text)  # type: ignore[arg-type]
-            holder.seek(place)
-
-        watch.undo(put_back)
 
 
 def has_own_handler(function: Any, args: tuple[Any, ...]) -> str:

@@ -31,6 +31,7 @@ from weft.capture.watch.effects import Effect, Unstorable
 from weft.capture.watch.guards import Guard, call_of
 from weft.capture.watch.origin import Origin, calculation
 from weft.capture.watch.read_back import Outputs
+from weft.capture.watch.refusals import NotKept
 from weft.capture.watch.stores import Store, instance_dict, is_written
 from weft.capture.watch.unseen_changes import UnseenChanges
 from weft.capture.watch.values import (
@@ -49,6 +50,7 @@ from weft.core.number import Number
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
 from weft.ops.generator import default_generator
+from weft.record.control.nested import in_nested_graph
 
 if TYPE_CHECKING:
     from weft.capture.from_source.run import Flow
@@ -60,8 +62,6 @@ BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, type
 
 class TensorWatcher(Protocol):
     """The recorder of ops, as the watch sees it."""
-
-    usable: bool  # whether this call can be finished from the recording
 
     def number(self, origin: Origin, value: float) -> Any:
         """The graph input for a number from outside."""
@@ -164,7 +164,7 @@ class Watch:
                 return hooks.call(fn, *read, **kwargs)
         finally:
             if (mode.enabled, mode.autocast, dtypes.get_default_dtype()) != before:
-                self.refuse("the grad mode, autocast or the default dtype is left changed")
+                self._refuse("the grad mode, autocast or the default dtype is left changed", "")
             self.finish()
 
     def finish(self) -> None:
@@ -204,7 +204,6 @@ class Watch:
 
     def rollback(self) -> None:
         """Restore everything to its state before the run."""
-        self.unseen.keep(self)
         for undo in reversed(self._undo):
             undo()
         if self._undo:
@@ -548,10 +547,13 @@ class Watch:
     # --- refusals -----------------------------------------------------------------------------
 
     def refuse(self, reason: str) -> None:
-        """Note why the recording cannot be used again, once for each line."""
-        if self.active and self.flow is not None and self.flow.careful:
-            raise CaptureError(reason)  # before it is done on a side that is not taken
+        """End the recording, before what cannot be undone is done; a run without a recorder only
+        notes it, once for each line."""
+        if self.active and in_nested_graph():  # perhaps on a side that is not taken
+            raise NotKept(f"{reason} ({here()})")
         self._refuse(reason, here())
+        if self.active and self.tensors is not None:
+            raise NotKept(self.uncacheable[-1])
 
     def unconvertible(self, name: str, reason: Exception) -> None:
         """Refuse a function without source, or with a construct that cannot be converted."""

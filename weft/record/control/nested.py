@@ -319,6 +319,11 @@ def graph_recorder() -> GraphRecorder | None:
     return here if isinstance(here, GraphRecorder) else None
 
 
+def in_nested_graph() -> bool:
+    """Whether a branch or the body of a loop is being recorded: it may run never, or many times."""
+    return isinstance(recorder(), NestedRecorder)
+
+
 def recorded_level() -> Level | None:
     """The transform that runs, if its computation is recorded as a graph."""
     level = recorder()
