@@ -147,6 +147,111 @@ def conditional() -> None:
         print(f"x {int(x[0])} (0), y {int(y[0])} ({(7 + 30 * k + 1) // 2 + 1}), {spent:.0f} us")
 
 
+def shrinking(x: Any, w: Any) -> Any:
+    while x.abs().max() > 1e-2:
+        x = 0.99 * (x @ w).tanh()
+    return x.sum()
+
+
+def recurrent(xs: Any, h: Any, w: Any) -> Any:
+    import weft
+
+    def step(h: Any, x: Any) -> Any:
+        new = weft.tanh(h @ w + x)
+        return new, new
+
+    return (weft.scan(step, h, xs)[1] ** 2).mean()
+
+
+def around() -> None:
+    """Loops of several sizes, forward and backward: by one block, around launches, in PyTorch."""
+    import dataclasses
+
+    import numpy as np
+    import torch
+
+    import weft
+    from weft.codegen.cuda import emitter
+    from weft.runtime.cuda import opening
+
+    rng = np.random.default_rng(0)
+    driver = opening.driver()
+    machine, threads = driver.machine, emitter.block_threads
+
+    def made(library: Any, arrays: Any, device: str) -> Any:
+        found = [library.asarray(x).to(device) for x in arrays]
+        for x in found:
+            x.requires_grad = True
+        return found
+
+    def timed(library: Any, work: Any, given: Any) -> tuple[float, list[float]]:
+        def run() -> Any:
+            for x in given:
+                x.grad = None
+            return work(*given)
+
+        for _ in range(4):
+            total = run()
+        found = [float(total), *(float((x.grad * x.grad).sum()) for x in given)]
+        library.cuda.synchronize()
+        best = 1e9
+        for _ in range(4):
+            start = time.perf_counter()
+            for _ in range(5):
+                run()
+            library.cuda.synchronize()
+            best = min(best, (time.perf_counter() - start) / 5)
+        return best * 1e6, found
+
+    def stepped(function: Any) -> Any:
+        def both(*given: Any) -> Any:
+            total = function(*given)
+            total.backward()
+            return total
+
+        return both
+
+    def loop(rows: int, size: int) -> Any:
+        w = rng.standard_normal((size, size), np.float32) * np.float32(0.75 / size**0.5)
+        return shrinking, (np.ones((rows, size), np.float32), w)
+
+    def scan(steps: int, rows: int, size: int) -> Any:
+        w = rng.standard_normal((size, size), np.float32) * np.float32(0.5 / size**0.5)
+        xs = rng.standard_normal((steps, rows, size), np.float32)
+        return recurrent, (xs, np.zeros((rows, size), np.float32), w)
+
+    works = {
+        "while 4×32": loop(4, 32),
+        "while 64×64": loop(64, 64),
+        "while 64×256": loop(64, 256),
+        "while 1024×1024": loop(1024, 1024),
+        "scan 64 of 8×64": scan(64, 8, 64),
+        "scan 64 of 64×512": scan(64, 64, 512),
+    }
+    for name, (function, arrays) in works.items():
+        line = f"{name}:"
+        _, want = 0, None
+        for way in ("whole", "block", "around", "torch"):
+            try:
+                driver.machine = dataclasses.replace(machine, whole=way == "whole")
+                emitter.block_threads = threads if way != "around" else (lambda *_: 0)
+                if way == "torch":
+                    if "scan" in name:
+                        continue
+                    spent, found = timed(torch, stepped(function), made(torch, arrays, "cuda"))
+                else:
+                    compiled = weft.compile(stepped(function))
+                    spent, found = timed(weft, compiled, made(weft, arrays, "cuda"))
+                    reason = {made_.program.reason[:60] for made_ in compiled.programs}
+                    line += f" [{max(reason, key=len)}]"
+                want = want or found
+                far = max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(found, want, strict=True))
+                line += f" {way} {spent:.0f} us (off {far:.0e});"
+            except Exception as error:
+                line += f" {way} {type(error).__name__} {str(error)[:120]};"
+        print(line, flush=True)
+
+
 def attention() -> None:
     """PyTorch's attention, as a goal, and libraries."""
     import torch
@@ -279,7 +384,7 @@ def mistakes() -> None:
 
 
 def main() -> None:
-    questions = (conditional, exits, epilogues, attention, mistakes)
+    questions = (conditional, exits, epilogues, attention, around, mistakes)
     if sys.argv[1:2] == ["--one"]:
         next(q for q in questions if q.__name__ == sys.argv[2])()
         return
