@@ -100,7 +100,7 @@ ROWS: list[tuple[str, Callable[..., Any], list[Any]]] = [
     ("scan", lambda x: weft.scan(lambda c, v: (c * 0.5 + v, c.sum()), x[0], x), [floats(7, 4)]),
     ("written", lambda x: x.add_(1).sum(), [floats(5)]),
     ("few rows", lambda x, y: weft.nn.functional.relu(x @ y.T), [floats(5, 35), floats(7, 35)]),
-    ("many terms", lambda x, y: x @ y.T, [floats(19, 130), floats(6, 130)]),
+    ("many terms", lambda x, y: x @ y.T, [floats(39, 301), floats(6, 301)]),
     ("channels", channels, [floats(2, 9, 9, 8) / 10, floats(6, 9, 3, 3) / 10]),
     ("large product", lambda x, y: x @ y, [floats(130, 200), floats(200, 70)]),
 ]  # fmt: skip

@@ -44,10 +44,11 @@ def dots(
     lanes = module.machine.lanes(number.width)
     n, k = product.n, product.k
     columns = lanes if has_dims((n,)) else min(n, lanes)
-    together = rows_together(product, number, module.machine)
     groups = -(-n // columns)
     many = max(1, _ITEM // max(1, columns * product.m * typical(k) // lanes))
     per_item = many if has_dims((n,)) else max(1, min(groups, many))
+    if not module.machine.threads:
+        per_item = groups
     side = -(-groups // per_item)
     a, b = (argument(f, place, number.memory) for place in places[:2])
     cost = 20 + per_item * columns * product.m * typical(k) / lanes * 0.5
@@ -61,23 +62,22 @@ def dots(
             for pointer, operand in ((a, product.a), (b, product.b))
         ]
         first = part * per_item
-        with f.loop(first, minimum(first + per_item, groups)) as group:
-            step = product.b.column
-            if has_dims((n,)):  # lines beyond the last column are the last one again
-                column = group * columns
+        end = minimum(first + per_item, groups)
+        if has_dims((n,)):  # lines beyond the last column are the last one again
+            with f.loop(first, end) as group:
+                column, step = group * columns, product.b.column
                 lines = [(at[1] + minimum(column + c, n - 1) * step, 0) for c in range(columns)]
                 (sums,) = _sums(f, product, number, at[0], 1, lines, lanes, run)
                 value, left = number.narrowed(f, sums, lanes), minimum(n - column, lanes)
                 store.put(f, value, lanes, [*batch, 0, column], first_lanes(f, lanes, left))
-            else:
-                column = minimum(group * columns, n - columns)
-                line = at[1] + column * step
-                lines = [(line, c * step) for c in range(columns)]
-                last = product.m // together * together
-                for begin, end, rows in ((0, last, together), (last, product.m, 1)):
-                    if begin == end:
-                        continue
-                    with nest_rows(f, begin, end, rows) as row:
+        else:
+            for rows, near in _blocks(product, number, module.machine):
+                with _each(f, near.start, near.stop, near.step) as top, f.loop(first, end) as group:
+                    column = minimum(group * columns, n - columns)
+                    line = at[1] + column * product.b.column
+                    lines = [(line, c * product.b.column) for c in range(columns)]
+                    stop = minimum(top + near.step, near.stop)
+                    with _each(f, top, stop, rows) as row:
                         place = at[0] + row * product.a.row
                         found = _sums(f, product, number, place, rows, lines, lanes, run)
                         for i, sums in enumerate(found):
@@ -98,23 +98,29 @@ def by_dots(product: Product, number: Number, machine: Machine) -> bool:
     return some and (product.m <= _FEW_ROWS or product.k >= _LONG)
 
 
-def rows_together(product: Product, number: Number, machine: Machine) -> int:
-    """How many rows have their sums in registers at once."""
-    if product.m == 1 or product.varies:
-        return 1
-    lanes = machine.lanes(number.width)
-    vectors = max(1, lanes // min(product.n, lanes)) * min(product.n, lanes)
-    return max(rows for rows in range(1, min(product.m, 4) + 1) if machine.holds(rows, vectors))
+def _blocks(product: Product, number: Number, machine: Machine) -> list[tuple[int, range]]:
+    """The rows, cut so that those of a block stay in the first-level cache while columns pass by:
+    how many are summed at once, and where blocks begin."""
+    m, lanes = product.m, machine.lanes(number.width)
+    if m == 1:
+        return [(1, range(0, 1, 1))]
+    columns = min(product.n, lanes)
+    vectors = max(1, lanes // columns) * columns
+    rows = max(count for count in range(1, min(m, 4) + 1) if machine.holds(count, vectors))
+    near = max(1, machine.caches.first // 2 // (product.k * number.size * rows)) * rows
+    last = m // rows * rows
+    found = [(rows, range(0, last, min(near, last))), (1, range(last, m, m - last or 1))]
+    return [(count, blocks) for count, blocks in found if len(blocks)]
 
 
 @contextmanager
-def nest_rows(f: Function, begin: int, end: int, rows: int) -> Iterator[Size]:
-    """A loop over rows; none if there is only one round."""
-    if end - begin == rows:
+def _each(f: Function, begin: Size, stop: Size, step: int) -> Iterator[Size]:
+    """A loop; none if there is only one round."""
+    if isinstance(begin, int) and isinstance(stop, int) and stop - begin <= step:
         yield begin
     else:
-        with f.loop(begin, end, rows) as row:
-            yield row
+        with f.loop(begin, stop, step) as index:
+            yield index
 
 
 def _sums(
