@@ -259,6 +259,9 @@ def test_what_needs_python_is_refused(tmp_path: Path) -> None:
             weft.build_library(named, tmp_path / "libm.so", **bad)
     with pytest.raises(weft.errors.RangeError):
         weft.build_library(named, tmp_path / "m.exe")
+    huge = weft.export(lambda x: (x + 1, x - 1), weft.spec((1 << 30,)))
+    with pytest.raises(weft.errors.RangeError, match="more than cortex-m4 can address"):
+        huge.build(tmp_path / "m.o", target="cortex-m4")
     with pytest.raises(weft.errors.CaptureError, match="compiled function"):
         weft.build_library(len, tmp_path / "libm.so")  # type: ignore[arg-type]
     assert not [*tmp_path.iterdir()]

@@ -100,6 +100,10 @@ class Machine:
             return rows * columns + rows + columns + 1 <= self.registers
         return rows * columns + min(rows, columns) + 1 <= self.registers - 1
 
+    def rows_beside(self, columns: int) -> int:
+        """The most rows of so many vectors whose sums stay in registers."""
+        return max(rows for rows in range(1, 15) if rows == 1 or self.holds(rows, columns))
+
     def fuses(self, itemsize: int = 4) -> bool:
         """Whether it multiplies and adds floats of a size in one instruction, rounded once."""
         if self.is_x86:

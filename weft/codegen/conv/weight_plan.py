@@ -198,9 +198,10 @@ def plan_weight(
     room = machine.registers - 2
     best = None
     for outputs in range(1, min(rows, 3 if across else 6) + 1):
-        time, channels, pieces = _block(
-            panel, outputs, problem.channels, max((room - outputs) // outputs, 1)
-        )
+        sums = max((room - outputs) // outputs, 1)
+        if machine.is_wasm:
+            sums = machine.rows_beside(outputs)
+        time, channels, pieces = _block(panel, outputs, problem.channels, sums)
         whole = time * -(-rows // outputs)
         if best is None or whole < best[0]:
             best = (whole, outputs, channels, pieces)

@@ -106,7 +106,7 @@ def _blocks(product: Product, number: Number, machine: Machine) -> list[tuple[in
         return [(1, range(0, 1, 1))]
     columns = min(product.n, lanes)
     vectors = max(1, lanes // columns) * columns
-    rows = max(count for count in range(1, min(m, 4) + 1) if machine.holds(count, vectors))
+    rows = min(m, 4, machine.rows_beside(vectors))
     near = max(1, machine.caches.first // 2 // (product.k * number.size * rows)) * rows
     last = m // rows * rows
     found = [(rows, range(0, last, min(near, last))), (1, range(last, m, m - last or 1))]

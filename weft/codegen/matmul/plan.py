@@ -186,7 +186,7 @@ def _tile(
         # Besides the sums: the vectors of b, one of a, and one spare register.
         fit = max(1, (registers - 2 - vectors) // vectors)
         if machine.is_wasm:
-            fit = max(rows for rows in range(1, 15) if rows == 1 or machine.holds(rows, vectors))
+            fit = machine.rows_beside(vectors)
         fit = min(m, most, fit)
         for rows in sorted({even(m, fit), *range(min(fit, 6), fit + 1)}):
             count = -(-m // rows) * -(-n // (vectors * lanes))

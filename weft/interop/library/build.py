@@ -114,6 +114,15 @@ class _Build:
             stack_bytes,
             files=target.files,
         )
+        slots = (*program.arguments, *program.results)
+        total = self.layout.total + sum(slot.type.nbytes for slot in slots)
+        if total >> target.bits:
+            raise RangeError(
+                f"an instance, its arguments and its results take {total} bytes: more than "
+                f"{target.name} can address",
+                op="build_library",
+                hint="build it for smaller sizes",
+            )
         self.library = Library(
             prefix,
             f"{prefix}_{_word(program)}"[len(prefix) + 1 :],
