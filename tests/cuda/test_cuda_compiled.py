@@ -88,6 +88,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "stack of products": (lambda x: x @ x.mT, [(2, 3, 4, 6)]),
     "one matrix for a stack": (lambda x, w: x @ w, [(2, 3, 4, 6), (6, 2)]),
     "concat": (lambda x, y: weft.concat([x, y * 2, x], axis=1), [(3, 4), (3, 2)]),
+    "concat of many": (lambda x: weft.concat([x + i for i in range(70)], axis=1), [(3, 4)]),
     "twice": (lambda x: (x + 1, x + 1, x), [(3,)]),
     "0-d": (lambda x: weft.exp(x) + 1, [()]),
 }

@@ -21,7 +21,7 @@ from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType
-from weft.ops.cards import NLL, WHILE
+from weft.ops.cards import CONCAT, NLL, WHILE
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -46,6 +46,8 @@ FLAG, STACKS, EMPTY_STACKS = "flag", "stacks", "empty stacks"
 
 #: The memory of the plan of a whole program.
 ARENA = "arena"
+#: Parts that are joined by a kernel each; more of them are items of one kernel.
+FEW_PARTS = 8
 #: The most threads of a kernel of one block.
 BLOCK = 512
 
@@ -174,6 +176,7 @@ class CudaEmitter(Emitter):
             return [Kernel(one.name, 1, max(each, 1500.0), scratch) for one in launches]
         node = step.nodes[0]
         known = node.op is not NLL or (not self.inside and is_input(node.inputs[1]))
+        known = known and (node.op is not CONCAT or len(node.inputs) <= FEW_PARTS)
         if group.kind == "kernel" and node.op.name in NODES and known:
             leaves = [op for op in group.operands[node] if isinstance(op, Leaf)]
             if len(leaves) < len(node.inputs):

@@ -26,6 +26,10 @@ __all__ = ["CudaTarget", "is_host", "is_input"]
 _PRODUCTS = ("float16", "bfloat16", "float32", "float64")
 
 
+#: Operands of a concatenation: the buffers of a kernel are parameters, 4 KiB at most.
+MOST_PARTS = 400
+
+
 class CudaTarget(Target):
     """A GPU. What has no kernel here is called: its card runs on the GPU's arrays."""
 
@@ -54,7 +58,7 @@ class CudaTarget(Target):
         if not _has_elements(node):
             return ""
         if node.op is CONCAT:
-            fits = len(node.inputs) <= self.limits.buffers
+            fits = len(node.inputs) <= MOST_PARTS
             return "kernel" if fits and supported(node.outputs[0].tensor_type.dtype) else ""
         if node.op is NLL:
             return "kernel" if supported(node.inputs[0].tensor_type.dtype) else ""
