@@ -146,7 +146,10 @@ def tensorflow_figures(rounds: int) -> dict[str, float]:
 
     @tf.function
     def calls(x: Any) -> Any:
-        found = [tf.numpy_function(sleep, [x + float(i)], tf.float32) for i in range(CALLS)]
+        found = [
+            tf.numpy_function(sleep, [x + float(i)], tf.float32, stateful=False)
+            for i in range(CALLS)
+        ]
         return tf.add_n(found)
 
     @tf.function

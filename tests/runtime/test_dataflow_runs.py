@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import weft
+from weft import distributed
 from weft.ir.graph import Graph
 from weft.ir.op import OPS
 from weft.ir.types import TensorType
@@ -436,3 +437,27 @@ def test_threads_end_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.wait(5)
     seen[0].join(5)
     assert not seen[0].is_alive()
+
+
+# --- collectives -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheduler", ALL)
+def test_ranks_meet_in_the_order_of_the_program(scheduler: str) -> None:
+    """Which collective is ready first depends on the rank: one has a loop before the first."""
+
+    def f(x: Any) -> Any:
+        y = x
+        if distributed.rank():
+            while y.sum() < 60:
+                y = slow(y) * 2
+        first = distributed.all_reduce(y)
+        second = distributed.all_gather(x * 10)
+        return first.sum() - second
+
+    def on_rank() -> Any:
+        x = weft.ones(4) * (1 + distributed.rank())
+        return f(x).tolist(), compiled(f, scheduler)(x).tolist()
+
+    for want, got in distributed.run_virtual(2, on_rank):
+        assert got == want

@@ -34,6 +34,9 @@ class DataflowProgram(Program):
         self.lowered = LowerControlFlow().run(graph)
         self.plan = ExecutionPlan(self.lowered)
         self.schedule = scheduler_named(options.scheduler)
+        if any(node.op.collective for part in graph.walk() for node in part.nodes):
+            # All ranks must meet in the same order, whatever each of them waits for: the program's.
+            self.schedule = scheduler_named("deterministic")
         self.call = self.__call__
 
     def scheduled(self) -> Graph:
