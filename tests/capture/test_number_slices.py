@@ -273,3 +273,15 @@ def test_questions_about_quotients_are_bounds_of_names() -> None:
         assert (T % 5) < 3  # says nothing of the smallest
     numbers = [n for n in range(100) if all(fact.holds({"T": n}) for fact in asked.facts[:3])]
     assert asked.bounds() == {"T": (min(numbers), max(numbers))}
+
+
+@pytest.mark.parametrize("period", [1, 2, None])
+def test_bounds_that_leave_one_number(period: int | None) -> None:
+    """Of one element, v[1:] is empty: a program for numbers of at least 1 knows that."""
+
+    def f(v: Any, m: int) -> Any:
+        return v[m if period is None else m % period :].sum() * 2
+
+    compiled, v = weft.compile(f), weft.tensor([2.0])
+    for m in (0, 1, 0, 3, 2):
+        assert compiled(v, m).item() == f(v, m).item()

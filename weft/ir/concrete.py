@@ -69,7 +69,9 @@ def without_empty(graph: Graph) -> Graph:
     sizes: dict[str, int] = {}
     for name, (low, high) in names.items():
         low = max(1, low)
-        sizes[name] = dim(name, min=low, max=None if high is None else max(low, high))
+        # With one number left for a name, what is empty then is known to be empty.
+        one = high is not None and high <= low
+        sizes[name] = low if one else dim(name, min=low, max=high)
     return _replaced(graph, sizes, infer=False)
 
 

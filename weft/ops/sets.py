@@ -20,10 +20,13 @@ from weft.ops.creation import arange, ones
 from weft.ops.dtype_functions import diff
 from weft.ops.elementwise import equal, logical_not, logical_or, minimum, not_equal, subtract
 from weft.ops.index import nonzero, take
+from weft.ops.index_cards import SCATTER_ADD
+from weft.ops.index_shape import TENSOR
 from weft.ops.reduce import any, cumulative_sum
+from weft.ops.rules import apply
 from weft.ops.search import searchsorted
 from weft.ops.shape import concat, expand_dims, moveaxis, reshape, roll
-from weft.ops.sorting import sort, unique_all
+from weft.ops.sorting import ARGSORT, sort, unique_all
 
 __all__ = ["argwhere", "flatnonzero", "isin", "unique", "unique_consecutive"]
 
@@ -44,8 +47,24 @@ def _parts(xp: Any, x: Any, *, axis: int) -> tuple[Any, ...]:
     return found, inverse.reshape(-1).astype(np.int64), counts.astype(np.int64)
 
 
+def _parts_vjp(xp: Any, g: Any, out: Any, x_type: Any, *, axis: int) -> Any:
+    """Each distinct part is the first of those that are equal."""
+    if g[0] is None:
+        return None
+    _, inverse, counts = out
+    order = apply(ARGSORT, inverse, axis=0, descending=False)
+    first = xp.take(order, xp.cumulative_sum(counts, axis=0) - counts, axis=0)
+    index = (slice(None),) * axis + (TENSOR,)
+    return apply(SCATTER_ADD, g[0], first, shape=x_type.shape, index=index)
+
+
 _unique_parts = Op(
-    "unique_parts", _parts_type, _parts, outputs=3, traits=Trait.DATA_SHAPE | Trait.WIDEN
+    "unique_parts",
+    _parts_type,
+    _parts,
+    outputs=3,
+    vjp=(_parts_vjp,),
+    traits=Trait.DATA_SHAPE | Trait.WIDEN,
 )
 
 

@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 
 from weft.base import dtypes
 from weft.base.dims import dim, log2_estimate
-from weft.base.shapes import normalize_axis
+from weft.base.shapes import normalize_axis, size_of
 from weft.core.bind import bind
 from weft.core.public import public
 from weft.core.tensor import Tensor
 from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batching import shifted
+from weft.ops.index_cards import SCATTER_ADD
+from weft.ops.index_shape import TENSOR
 from weft.ops.rules import apply, check_kind
 
 __all__ = ["argsort", "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
@@ -51,8 +53,8 @@ def _argsorted(xp: Any, x: Any, *, axis: int, descending: bool) -> Any:
 
 def _sort_vjp(xp: Any, g: Any, _out: Any, x: Any, *, axis: int, descending: bool) -> Any:
     """The gradient of each element is at the position that it was sorted to."""
-    order = apply(_argsort, x, axis=axis, descending=descending)
-    places = apply(_argsort, order, axis=axis, descending=False)
+    order = apply(ARGSORT, x, axis=axis, descending=descending)
+    places = apply(ARGSORT, order, axis=axis, descending=False)
     return xp.take_along_axis(g, places, axis=axis)
 
 
@@ -67,7 +69,7 @@ _sort = Op(
     traits=Trait.WIDEN,
     may_fail=False,
 )
-_argsort = Op(
+ARGSORT = Op(
     "argsort",
     _argsort_type,
     _argsorted,
@@ -97,7 +99,7 @@ def argsort(
 ) -> Tensor:
     """The indices that sort the values along `axis`; equal values keep their order."""
     at = normalize_axis(axis, x.ndim, "argsort")
-    out: Tensor = bind(_argsort, x, axis=at, descending=bool(descending))
+    out: Tensor = bind(ARGSORT, x, axis=at, descending=bool(descending))
     return out
 
 
@@ -116,8 +118,22 @@ def _unique(xp: Any, x: Any) -> tuple[Any, ...]:
     return (found[0], *positions)
 
 
+def _unique_vjp(xp: Any, g: Any, out: Any, x_type: Any) -> Any:
+    """Each distinct value is that of one element: the first of those that are equal."""
+    if g[0] is None:
+        return None
+    shape = x_type.shape
+    flat = apply(SCATTER_ADD, g[0], out[1], shape=(size_of(shape),), index=(TENSOR,))
+    return xp.reshape(flat, shape)
+
+
 _unique_op = Op(
-    "unique_all", _unique_type, _unique, outputs=4, traits=Trait.DATA_SHAPE | Trait.WIDEN
+    "unique_all",
+    _unique_type,
+    _unique,
+    outputs=4,
+    vjp=(_unique_vjp,),
+    traits=Trait.DATA_SHAPE | Trait.WIDEN,
 )
 
 

@@ -146,11 +146,6 @@ WITHOUT_GRADIENT = {
 
 #: Functions without a derivative: backward through them is an error.
 UNDEFINED = {
-    "unique": "which values are distinct changes by steps",
-    "unique_all": "which values are distinct changes by steps",
-    "unique_counts": "which values are distinct changes by steps",
-    "unique_inverse": "which values are distinct changes by steps",
-    "unique_values": "which values are distinct changes by steps",
     "nextafter": "it is about the grid of floats, not about numbers",
 }
 
@@ -168,5 +163,5 @@ CARDS_WITHOUT = {
         *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_invert"),
         *("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm"),
     },
-    "there is none": {"unique_all", "unique_parts", "nextafter"},
+    "there is none": {"nextafter"},
 }
