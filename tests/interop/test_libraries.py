@@ -16,7 +16,7 @@ import weft
 from weft.codegen.jit import build, library_object
 from weft.interop.library.archive import archive
 from weft.interop.library.link import linkers
-from weft.interop.library.targets import TARGETS
+from weft.interop.library.targets import TARGETS, LibraryTarget
 
 needs_cc = libraries.needs_cc
 
@@ -57,6 +57,29 @@ def test_the_code_is_chosen_for_the_processor(tmp_path: Path) -> None:
     assert [x.tobytes() for x in one] == [part(*arguments.values()).tobytes() for _ in range(3)]
     wanted = [called(compiled, arguments).item() for _ in range(3)]
     np.testing.assert_allclose([x.item() for x in one], wanted, rtol=1e-5)
+
+
+@needs_cc
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="there is no qemu-x86_64")
+def test_older_processors_run_older_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, arguments = training()
+    compiled = native(function)
+    called(compiled, arguments)
+    whole = weft.build_library(compiled, tmp_path / "libmodel.so", target="x86_64-linux")
+    best = libraries.c_calls(tmp_path, whole, "train_step", arguments, 1, 6)
+    for cpu, variant in zip(("qemu64", "Haswell"), TARGETS["x86_64-linux"].variants, strict=False):
+        done = libraries.run(["qemu-x86_64", "-cpu", cpu, tmp_path / "main"], tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = (tmp_path / "out.bin").read_bytes()
+        # The same bits as of this code alone, run by this processor; to rounding, those of others.
+        (tmp_path / cpu).mkdir()
+        monkeypatch.setitem(TARGETS, "one", LibraryTarget("one", (variant,)))
+        one = weft.build_library(compiled, tmp_path / cpu / "libmodel.so", target="one")
+        assert found == libraries.c_calls(tmp_path / cpu, one, "train_step", arguments, 1, 6)
+        losses = [np.frombuffer(data, np.float32) for data in (found, best)]
+        np.testing.assert_allclose(*losses, rtol=1e-5)
+        if variant.level < 3:  # without fused products the code is another
+            assert found != best
 
 
 @needs_cc

@@ -217,8 +217,10 @@ def _array_of_bytes(
         if count and values.max() > 1:
             raise BadRequest(f"input {port.name}: a byte of BOOL is neither 0 nor 1")
         return values.view(np.bool_).reshape(shape)
-    made = np.frombuffer(rest[place : place + size], dtype.numpy, count).reshape(shape)
-    return made if made.flags.aligned else made.copy()
+    made = np.frombuffer(rest[place : place + size], dtype.numpy, count)
+    if not made.flags.aligned:  # a copy by NumPy would hand the GIL to the other thread
+        made = np.frombuffer(bytes(rest[place : place + size]), dtype.numpy, count)
+    return made.reshape(shape)
 
 
 # --- outputs --------------------------------------------------------------------------------------
