@@ -4,8 +4,9 @@ PyTorch eager or ONNX Runtime in the place of the program.
 Each side is a server in a process of its own on a free port of this machine; this process is the
 clients: each of the connections sends a request of one row and waits for the answer, for some
 seconds. Sides take turns; of each the round with the least time of the processor counts, as
-machines are busy. All run models on one thread. Printed are requests a second, the 50th and 99th percentile of their time, the
-processor time of the server for a request, and the mean batch. All ends by itself.
+machines are busy. All run models on one thread. Printed are requests a second, the 50th and 99th
+percentile of their time, the processor time of the server for a request, and the mean batch. All
+ends by itself.
 
     python benchmarks/serve.py [--model mlp|cnn] [--seconds 4] [--rounds 3] [--connections 64]
 """

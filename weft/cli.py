@@ -118,6 +118,13 @@ def _parser() -> argparse.ArgumentParser:
     built.add_argument(
         *("-s", "--size"), action="append", default=[], metavar="NAME=NUMBER", help="a named size"
     )
+    built.add_argument(
+        "--max-size",
+        action="append",
+        default=[],
+        metavar="NAME=NUMBER",
+        help="a named size that each call chooses, up to this number",
+    )
     built.add_argument("--weights", choices=("inside", "file"), default="inside")
     built.add_argument("--stack-bytes", type=int, default=0, help="memory for loops' backward")
     built.set_defaults(run=_build, error=built.error)
@@ -228,18 +235,21 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    sizes = {}
-    for text in options.size:
-        name, _, number = text.partition("=")
-        if not (name and number.isdigit()):
-            options.error(f"{text} is no size: NAME=NUMBER")
-        sizes[name] = int(number)
+    sizes: dict[str, int] = {}
+    max_sizes: dict[str, int] = {}
+    for found, texts in ((sizes, options.size), (max_sizes, options.max_size)):
+        for text in texts:
+            name, _, number = text.partition("=")
+            if not (name and number.isdigit()):
+                options.error(f"{text} is no size: NAME=NUMBER")
+            found[name] = int(number)
     try:
         made = load_program(options.file).build(
             options.output,
             target=options.target,
             name=options.name,
             sizes=sizes,
+            max_sizes=max_sizes,
             weights=options.weights,
             stack_bytes=options.stack_bytes,
         )

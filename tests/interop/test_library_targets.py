@@ -264,6 +264,23 @@ SOFT double __aeabi_ui2d(unsigned a) { return a; }
 SOFT double __aeabi_l2d(long long a) {
   return (double)(int)(a >> 32) * 4294967296.0 + (double)(unsigned)a;
 }
+typedef unsigned long long wide;
+__attribute__((used)) wide divided(wide a, wide by, wide *rest) {
+  wide found = 0, left = 0;
+  for (int bit = 63; bit >= 0; bit--) {
+    left = left << 1 | (a >> bit & 1);
+    found = found << 1 | (left >= by);
+    if (left >= by) left -= by;
+  }
+  *rest = left;
+  return found;
+}
+/* The quotient in r0 and r1, the rest in r2 and r3. */
+__attribute__((naked)) void __aeabi_uldivmod(void) {
+  __asm__ volatile(
+      "push {r6, lr}; sub sp, sp, #16; add r6, sp, #8; str r6, [sp]; bl divided;"
+      "ldr r2, [sp, #8]; ldr r3, [sp, #12]; add sp, sp, #16; pop {r6, pc}");
+}
 #endif
 
 static _Alignas(64) char memory[M_MEMORY_BYTES];
@@ -287,15 +304,19 @@ ARM = {
 }
 
 
-def bare(folder: Path, target: str, word: str, arguments: dict[str, Any], rounds: int) -> bytes:
-    """What a program without a system gets from calls of a library."""
+def bare(
+    folder: Path, target: str, word: str, arguments: dict[str, Any], rounds: int, first: str = ""
+) -> bytes:
+    """What a program without a system gets from calls of a library. `first`: what calls give
+    before the arguments."""
     kinds = {"f": "float", "i": "int64_t"}
     data = [
         f"static const {kinds[x.dtype.kind]} {name}[] = "
         f"{{{', '.join(map(repr, x.ravel().tolist()))}}};"
         for name, x in arguments.items()
     ]
-    given = "".join(f", {name}, sizeof {name} / sizeof *{name}" for name in arguments)
+    given = first
+    given += "".join(f", {name}, sizeof {name} / sizeof *{name}" for name in arguments)
     source = BARE.replace("RESULT_COUNT", "M_RESULT_COUNT")
     (folder / "main.c").write_text(source % ("\n".join(data), rounds, word, given))
     options, runs = ARM[target]
@@ -325,6 +346,12 @@ def test_programs_on_arm(target: str, tmp_path: Path, monkeypatch: pytest.Monkey
         found = np.frombuffer(bare(tmp_path, target, word, arguments, rounds), "f4")
         wanted = [called(compiled, arguments).detach().numpy().ravel() for _ in range(rounds)]
         np.testing.assert_allclose(found, np.concatenate(wanted), rtol=1e-5, atol=1e-5)
+    model, arguments = mlp()
+    program = weft.export(model, weft.spec(("B", 20)))  # each call chooses B
+    program.build(tmp_path / "m.o", target=target, max_sizes={"B": 5})
+    found = np.frombuffer(bare(tmp_path, target, "infer", arguments, 1, ", M_B_MAX"), "f4")
+    wanted = called(program, arguments).detach().numpy().ravel()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 # --- what there is instead of libm ----------------------------------------------------------------

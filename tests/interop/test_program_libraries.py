@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import libraries
 import numpy as np
 import pytest
-from library_programs import floats
+from library_programs import cnn, floats, leaves, mlp, training
 
 import weft
 import weft.nn.functional as F
@@ -94,3 +96,133 @@ def test_wrong_sizes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "there is no target" in capsys.readouterr().err
     assert cli.main(["build", str(tmp_path / "none.weft"), "-o", str(place)]) == 1
     assert not place.exists()
+
+
+# --- sizes that calls choose ----------------------------------------------------------------------
+
+
+def rows_mixed(x: Any, B: Any) -> Any:
+    """Results whose sizes are expressions; an argument that has the name of the size."""
+    pairs = weft.concat([x, x[::-1]], axis=0)
+    return {"pairs": pairs.T, "sorted": weft.sort(x, axis=0), "mean": x.mean(axis=0) + B}
+
+
+def chosen_programs() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
+    labels = weft.spec(("B",), "int64")
+    return {
+        "mlp": (weft.export(mlp()[0], weft.spec(("B", 20))), lambda n: [floats(n, 20)]),
+        "cnn": (
+            weft.export(cnn()[0], weft.spec(("B", 1, 12, 12))),
+            lambda n: [floats(n, 1, 12, 12)],
+        ),
+        "training": (
+            weft.export(training()[0], weft.spec((weft.dim("B", min=2), 20)), labels),
+            lambda n: [floats(n, 20), np.arange(n) % 7],
+        ),
+        "rows_mixed": (
+            weft.export(rows_mixed, weft.spec(("B", 3)), weft.spec((3,))),
+            lambda n: [floats(n, 3), floats(3)],
+        ),
+    }
+
+
+@libraries.needs_cc
+@pytest.mark.parametrize("name", ["mlp", "cnn", "training", "rows_mixed"])
+def test_each_call_chooses_a_size(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_BACKEND", "native")
+    program, inputs = chosen_programs()[name]
+    program.build(tmp_path / "libm.so", target="native", max_sizes={"B": 33})
+    model, here = libraries.loaded(tmp_path / "m.py").Model(), program.copy()
+    for n in (2, 33, 5, 16, 2, 17):
+        given = inputs(n)
+        found = model(*given)
+        wanted = leaves(here(*[weft.asarray(x) for x in given]))
+        for one, two in zip(found if isinstance(found, tuple) else [found], wanted, strict=True):
+            assert one.shape == two.shape
+            assert one.tobytes() == two.tobytes(), n
+    least = 2 if name == "training" else 1
+    for n in (least - 1, 34):
+        with pytest.raises(ValueError, match=f"B is {n}, not {least} to 33"):
+            model(*inputs(n))
+    if name == "training":
+        with pytest.raises(ValueError, match=r"y has the shape \(5,\), not \(4,\)"):
+            model(floats(4, 20), np.arange(5) % 7)
+
+
+CHOICES = """
+#include "m.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#define IS(call, wanted) do { int got = (call); if (got != M_##wanted) { \\
+  printf("line %d: %s\\n", __LINE__, m_error_text(got)); return 1; } } while (0)
+
+int main(void) {
+  m *made;
+  static float x[M_X_COUNT], y[M_RESULT_COUNT + 7];
+  if (M_B_MAX != 12 || M_X_COUNT != 12 * 20) return 2;
+  for (int i = 0; i < M_X_COUNT; i++) x[i] = 0.01f * i;
+  IS(m_create(&made), OK);
+  IS(m_infer(made, 0, x, 0, y, 0), SIZE);
+  IS(m_infer(made, 13, x, 13 * 20, y, 13 * 7), SIZE);
+  IS(m_infer(made, (size_t)-1, x, M_X_COUNT, y, M_RESULT_COUNT), SIZE);
+  IS(m_infer(made, 3, x, M_X_COUNT, y, 3 * 7), SIZE);
+  IS(m_infer(made, 3, x, 3 * 20, y, 3 * 7 + 1), SIZE);
+  IS(m_infer(made, 3, NULL, 3 * 20, y, 3 * 7), NULL);
+  IS(m_infer(made, 3, x, 3 * 20, NULL, 3 * 7), NULL);
+  IS(m_infer(NULL, 3, x, 3 * 20, y, 3 * 7), NULL);
+  for (size_t n = 1; n <= 12; n++) {
+    for (int i = 0; i < M_RESULT_COUNT + 7; i++) y[i] = -1234.5f;
+    IS(m_infer(made, n, x, n * 20, y, n * 7), OK);
+    for (size_t i = n * 7; i < M_RESULT_COUNT + 7; i++) if (y[i] != -1234.5f) return 3;
+    fwrite(y, sizeof *y, n * 7, stdout);
+  }
+  return m_destroy(made);
+}
+"""
+
+
+@libraries.needs_cc
+def test_sizes_that_calls_choose_in_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_BACKEND", "native")
+    program, _ = chosen_programs()["mlp"]
+    built = program.build(tmp_path / "libm.so", target="native", max_sizes={"B": 12})
+    main = libraries.compiled(CHOICES, tmp_path, built.path)
+    done = subprocess.run([main], capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    x = np.float32(0.01) * np.arange(240, dtype=np.float32)
+    rows = [x[: n * 20].reshape(n, 20) for n in range(1, 13)]
+    with weft.no_grad():
+        wanted = [program(weft.asarray(row)).numpy().tobytes() for row in rows]
+    assert done.stdout == b"".join(wanted)
+
+
+def test_sizes_that_calls_cannot_choose(tmp_path: Path) -> None:
+    program, _ = chosen_programs()["mlp"]
+    place = tmp_path / "m.a"
+
+    for options, said in (
+        ({"max_sizes": {"B": 0}}, "at least 1"),
+        ({"max_sizes": {"B": 2, "C": 3}}, "one name"),
+        ({"max_sizes": {"C": 3}}, "not known: B"),
+        ({"max_sizes": {"B": 3}, "sizes": {"B": 3}}, "sizes and max_sizes have B"),
+        ({"max_sizes": {"B": 10**7}}, "a smaller largest size"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            program.build(place, **options)
+    with pytest.raises(weft.errors.RangeError, match="libraries in C"):
+        program.build(tmp_path / "m.wasm", max_sizes={"B": 3})
+    small = weft.export(lambda x: x * 2, weft.spec((weft.dim("B", min=4, max=8),)))
+    for wrong in ({"sizes": {"B": 3}}, {"sizes": {"B": 9}}, {"max_sizes": {"B": 9}}):
+        with pytest.raises(weft.errors.ShapeError, match="at least 4 and at most 8"):
+            small.build(place, **wrong)
+    halves = weft.export(lambda x: x[:2] if x.shape[0] > 10 else x, weft.spec(("B", 2)))
+    with pytest.raises(weft.errors.ShapeError, match="right only for sizes with B <= 10"):
+        halves.build(place, max_sizes={"B": 11})
+    assert not place.exists()
+    program.save(tmp_path / "m.weft")
+    words = ["build", str(tmp_path / "m.weft"), "-o", str(place), "--target", "native"]
+    assert cli.main([*words, "--max-size", "B=4"]) == 0
+    assert "size_t B," in (tmp_path / "m.h").read_text()

@@ -13,6 +13,7 @@ from bitwise import difference, results, some
 
 import weft
 from weft.base.device import CPU
+from weft.base.dim_algebra import Dim
 from weft.base.errors import GraphError
 from weft.ir.dispatch import _TABLES
 from weft.ir.graph import Builder, Graph, Stage
@@ -20,6 +21,7 @@ from weft.ir.op import OPS, Op, Trait
 from weft.ir.text import graph_text
 from weft.ir.types import TOKEN, TensorType
 from weft.passes import DropStopGradient, Notes, Pass, graph_pass, optimize, register, unregister
+from weft.passes.lowering.decompose import decompose
 from weft.passes.pipeline import DEFAULT, MOST_ROUNDS, passes, timings
 
 FOLDER = Path(__file__).parent / "texts"
@@ -430,3 +432,15 @@ def test_a_long_chain_does_not_recurse() -> None:
 
 def test_stages_print() -> None:
     assert str(Stage("cse", 0.0015, "3 merged")) == "cse, 1.5 ms: 3 merged"
+
+
+def test_composites_have_the_bounds_of_their_own_sizes() -> None:
+    """Named sizes are equal also where their bounds differ: what was recorded for one that is at
+    most 5 is not right for all."""
+    for most in (5, None, 9):
+        rows = weft.dim("B", min=1, max=most)
+        graph = weft.make_graph(lambda x: weft.nn.functional.softmax(x, 1), weft.spec((rows, 4)))
+        made = decompose(graph)
+        sizes = [value.tensor_type.shape[0] for node in made.nodes for value in node.outputs]
+        assert len(sizes) > 2
+        assert {size.bounds for size in sizes if isinstance(size, Dim)} == {(1, most)}

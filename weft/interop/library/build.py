@@ -20,6 +20,7 @@ from weft.interop.library.layout import Layout, layout_of, state_data
 from weft.interop.library.module import LibraryModule, room_of
 from weft.interop.library.no_libm import add_fma, add_math
 from weft.interop.library.program import LibraryProgram, c_name, program_of
+from weft.interop.library.run_size import rows_of
 from weft.interop.library.state import add_state
 from weft.interop.library.system import add_processor, add_system
 from weft.interop.library.targets import LibraryTarget, Variant, library_target
@@ -48,6 +49,7 @@ def build_library(
     target: str | None = None,
     name: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    max_sizes: Mapping[str, int] | None = None,
     weights: str = "inside",
     stack_bytes: int = 0,
     linker: str | None = None,
@@ -60,6 +62,7 @@ def build_library(
                  system's
     name         what the names of its functions begin with; by default the name of the file
     sizes        numbers for the named sizes of the graph
+    max_sizes    the largest number of one named size, such as {"B": 64}: each call chooses it
     weights      "inside": in the library; "file": in `NAME.safetensors` beside it, which is mapped
     stack_bytes  memory for what loops of unknown length keep for their backward
     linker       "cc" or "zig"; by default the first that there is
@@ -68,8 +71,12 @@ def build_library(
     if weights not in ("inside", "file"):
         raise RangeError(f'weights is {weights!r}, not "inside" or "file"', op="build_library")
     chosen, prefix = library_target(target, place.suffix), _prefix(name, place)
+    if max_sizes and chosen.name == "wasm32":
+        raise RangeError(
+            "sizes that calls choose are for libraries in C", op="build_library", hint="sizes={…}"
+        )
     with as_recorded():
-        program = program_of(function, sizes)
+        program = program_of(function, sizes, max_sizes)
         made = _Build(program, chosen, prefix, weights == "inside", stack_bytes)
         objects = made.objects()
     return write_files(made.library, objects, made.symbols, place, linker)
@@ -106,10 +113,13 @@ class _Build:
         self.made = [self._generated(variant, prefix) for variant in target.variants]
         first = self.made[0]
         direct = _direct(program, [plan.root.in_place for _, _, plan in self.made])
+        recipes = [generators().recipe_of(emitter, plan) for _, emitter, plan in self.made]
+        rows = rows_of(program, recipes) if program.run_size else None
+        arenas = [rows.arena] if rows else [int(plan.root.arena) for _, _, plan in self.made]
         self.layout: Layout = layout_of(
             program,
             [i for i, place in enumerate(direct) if place is None],
-            max(int(plan.root.arena) for _, _, plan in self.made),
+            max(arenas),
             max(room_of(module) for module, _, _ in self.made),
             stack_bytes,
             files=target.files,
@@ -134,6 +144,7 @@ class _Build:
             any(emitter.constants for _, emitter, _ in self.made),
             inside,
             _failure(first[2]),
+            rows,
         )
         self._add_data(inside)
         functions = add_functions(self.library, first[0])
@@ -194,6 +205,9 @@ class _Build:
             table = f"[{max(1, len(names))} x ptr] [{', '.join(names) or 'ptr null'}]"
             at = f"@{self.library.table(variant)}"
             module._globals[at] = f"{at} = hidden constant {table}, align 8"
+        if self.library.rows is not None:
+            for variant, data in zip(self.target.variants, self.library.rows.tables, strict=True):
+                _data(first, self.library.sizes(variant), data)
         for _, variant in zip(self.made[1:], self.target.variants[1:], strict=True):
             params = "ptr, ptr, ptr"
             first.declare("hidden i32", self.library.graph(variant), params)

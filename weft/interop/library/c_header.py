@@ -40,9 +40,13 @@ def c_header(library: Library) -> str:
     if library.inside:
         memory.insert(0, f"#define {big}_MEMORY_BYTES {layout.total}")
     counts = [
-        f"#define {big}_{slot.word.upper()}_COUNT {slot.type.size} /* {slot.name}: {slot.type} */"
+        f"#define {big}_{slot.word.upper()}_COUNT {program.largest(slot.type.size)} "
+        f"/* {slot.name}: {slot.type} */"
         for slot in (*program.arguments, *program.results)
     ]
+    chosen = program.run_size
+    if chosen is not None:
+        counts.insert(0, f"#define {big}_{chosen.word}_MAX {chosen.most}")
     state = [
         f"  {slot.name}: {slot.type}{', changed by a call' if slot.written else ''}"
         for slot in program.state
@@ -63,6 +67,7 @@ def c_header(library: Library) -> str:
             92,
         ),
         *stack,
+        *_about_size(library),
         "",
         "State:",
         *state,
@@ -92,10 +97,22 @@ def c_header(library: Library) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def _about_size(library: Library) -> list[str]:
+    chosen = library.program.run_size
+    if chosen is None:
+        return []
+    most = f"{library.prefix.upper()}_{chosen.word}_MAX"
+    return textwrap.wrap(
+        f"Each call chooses {chosen.word}, from {chosen.least} to {most}. The counts below are "
+        "those for the largest; a call gives those for its own.",
+        92,
+    )
+
+
 def parameters(library: Library) -> list[str]:
     """The parameters of the function that runs the program."""
-    found = []
     program = library.program
+    found = [] if program.run_size is None else [f"size_t {program.run_size.word}"]
     for slot in (*program.arguments, *program.results):
         const = "" if slot.written else "const "
         found.append(f"{const}{c_type(slot.type)} *{slot.word}, size_t {slot.word}_count")
@@ -174,6 +191,12 @@ def cpp_header(library: Library) -> str:
         if len(slots) != 1
         else ["held_", *[f"{slot.word}, {slot.word}_count" for slot in slots]]
     )
+    if program.run_size is not None:  # counts depend on it
+        size = program.run_size.word
+        counted = [f"{_span(slot)}, std::size_t {slot.word}_count" for slot in slots]
+        given = ", ".join([f"std::size_t {size}", *counted])
+        words = [f"{slot.word}, {slot.word}_count" for slot in slots]
+        passed = ", ".join(["held_", size, *words])
     makes = []
     if library.target.files:
         if library.inside:

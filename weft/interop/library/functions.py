@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.codegen.contract import RUN, Status
+from weft.codegen.contract import RUN, SIZES, Status
 from weft.codegen.index import Index, Ptr, Size
 from weft.codegen.text import Function
 from weft.interop.library import layout as at
 from weft.interop.library.layout import Layout
 from weft.interop.library.module import LibraryModule
 from weft.interop.library.program import ARGUMENT, STATE, LibraryProgram
+from weft.interop.library.run_size import Rows
 from weft.interop.library.status import TEXTS, LibraryStatus
 from weft.interop.library.targets import LibraryTarget, Variant
 
@@ -33,6 +34,7 @@ class Library:
     constants  whether the code has a table of constants
     inside     whether the state that an instance begins with is in the library
     failure    what is said where the program fails
+    rows       what depends on the size that calls choose, if there is one
     """
 
     prefix: str
@@ -45,6 +47,7 @@ class Library:
     constants: bool
     inside: bool
     failure: str = ""
+    rows: Rows | None = None
 
     def name(self, word: str) -> str:
         return f"{self.prefix}_{word}"
@@ -61,6 +64,10 @@ class Library:
     def table(self, variant: Variant) -> str:
         """The name of the table of constants of a variant."""
         return f"{self.prefix}.constants.{variant.name}"
+
+    def sizes(self, variant: Variant) -> str:
+        """The name of the rows of a variant."""
+        return f"{self.prefix}.sizes.{variant.name}"
 
 
 def string(module: LibraryModule, text: str) -> str:
@@ -183,7 +190,7 @@ class Functions:
         params = [("ptr", "self"), ("ptr", "state")]
         f = self.module.function(self.own("prepare"), "void", params, "nounwind noinline")
         this = f.ptr("%self")
-        for place in range(0, at.RUN + 8 * len(RUN), 8):
+        for place in range(0, at.RUN + 8 * (SIZES + 1), 8):
             this.bytes(place).of("i64").store(0)
         this.bytes(at.STATE).of("ptr").store("%state")
         run = this.bytes(at.RUN).of("ptr")
@@ -200,6 +207,8 @@ class Functions:
             this.bytes(at.VARIANT).of("i32").store(library.variants.index(variant))
             if library.constants:
                 (run + RUN.index("constants")).store(f"@{library.table(variant)}")
+            if library.rows is not None:
+                this.bytes(at.ROWS).of("ptr").store(f"@{library.sizes(variant)}")
             f.jump(word)
             f.block(word)
         this.of("i32").store(at.NUMBER)
@@ -269,17 +278,22 @@ class Functions:
         """The function that runs the program."""
         program, layout = self.library.program, self.layout
         slots = [*program.arguments, *program.results]
+        rows = self.library.rows
         params = [("ptr", "self")]
+        if rows is not None:
+            params.append((self.size_type, "size"))
         for number in range(len(slots)):
             params += [("ptr", f"data.{number}"), (self.size_type, f"count.{number}")]
         f = self.function(self.library.word, params)
         self.instance(f)
+        row = None if rows is None else self._row(f, rows)
         for number, slot in enumerate(slots):
-            if slot.type.size:
+            size = slot.type.size if row is None else (row + number).load_index()
+            if size != 0:
                 self.checked(f, f"%data.{number}")
                 self.aligned(f, f"%data.{number}", slot.type.dtype.itemsize)
             given = self.wide(f, f"%count.{number}")
-            fails(f, f(f"icmp ne i64 {given}, {slot.type.size}"), LibraryStatus.SIZE)
+            fails(f, f(f"icmp ne i64 {given}, {size}"), LibraryStatus.SIZE)
         self.take(f)
         this = f.ptr("%self")
         table = this.bytes(layout.tables).of("ptr")
@@ -302,6 +316,8 @@ class Functions:
         (run + RUN.index("end")).store(this.bytes(layout.stacks + layout.stack_bytes))
         (run + RUN.index("chunk")).store("null")
         (run + RUN.index("stop")).store("null")
+        if rows is not None and row is not None:
+            (run + SIZES).store(row + rows.first)
         f.do(f"store ptr {this.bytes(layout.room)}, ptr {self.module.room}")
         graph = this.bytes(at.GRAPH).of("ptr").load()
         arena = this.bytes(layout.arena)
@@ -312,9 +328,21 @@ class Functions:
         for number, goes in enumerate(program.gives):
             size = program.graph.outputs[number].tensor_type.nbytes
             for to in goes:
-                if to != self.library.direct[number] and size:
+                if to != self.library.direct[number] and size != 0:
+                    if row is not None:
+                        size = (row + len(slots) + number).load_index()
                     copy(f, place(*to), computed[number], size)
         self.done(f)
+
+    def _row(self, f: Function, rows: Rows) -> Ptr:
+        """The row of `%size`, which is checked."""
+        size, run_size = self.wide(f, "%size"), self.library.program.run_size
+        assert run_size is not None
+        number = size - run_size.least
+        count = run_size.most - run_size.least + 1
+        fails(f, f(f"icmp uge i64 {number}, {count}"), LibraryStatus.SIZE)
+        table = f.ptr("%self", "ptr").bytes(at.ROWS).of("ptr").load_ptr()
+        return table.of("i64") + number * rows.stride
 
 
 def add_functions(library: Library, module: LibraryModule) -> Functions:

@@ -22,7 +22,8 @@ ALIGN = 64
 PATH = 4096
 
 #: Offsets of the fields of an instance.
-MAGIC, BUSY, GRAPH, STATE, MAPPED, LENGTH, OWNED, VARIANT, RUN = 0, 4, 8, 16, 24, 32, 40, 44, 48
+MAGIC, BUSY, GRAPH, STATE, MAPPED, LENGTH, OWNED, VARIANT, ROWS = 0, 4, 8, 16, 24, 32, 40, 44, 48
+RUN = 56
 _FIELDS = 192
 NUMBER = 0x57454654  # in an instance that was made
 _SHORT = {"bool": "BOOL", "c64": "C64", "c128": "C128"}
@@ -79,7 +80,8 @@ def layout_of(
     places = {}
     for output in extra:
         places[output] = at
-        at = _up(at + max(1, program.graph.outputs[output].tensor_type.nbytes))
+        nbytes = program.largest(program.graph.outputs[output].tensor_type.nbytes)
+        at = _up(at + max(1, nbytes))
     path, at = at, _up(at + (PATH if files else 0))
     at_room, at = at, _up(at + room)
     at_stacks, at = at, _up(at + stack_bytes)

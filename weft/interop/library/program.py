@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim, replaced
+from weft.base.dims import dim, has_dims
 from weft.base.errors import CaptureError, GraphError, ShapeError
 from weft.capture.trace.captured import Captured
 from weft.capture.trace.segments import Ending
@@ -17,13 +19,14 @@ from weft.capture.watch.effects import Effect
 from weft.compile import run_passes
 from weft.core.tensor import Tensor
 from weft.interop.programs.program import Program
-from weft.ir.concrete import concrete, names_in, sized_type
+from weft.ir.concrete import bounds_of, concrete, names_in, sized_type
 from weft.ir.graph import Graph, Value, extract
 from weft.ir.signature import SAME, Constant, Given, Made, Place, Signature
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
 
-__all__ = ["ARGUMENT", "RESULT", "STATE", "LibraryProgram", "Slot", "c_name", "program_of"]
+__all__ = ["ARGUMENT", "RESULT", "STATE", "LibraryProgram", "RunSize", "Slot"]
+__all__ += ["c_name", "program_of"]
 
 #: Where a value of a call lies: in an argument, a result, or in the state of the instance.
 ARGUMENT, RESULT, STATE = "argument", "result", "state"
@@ -49,11 +52,23 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True)
-class LibraryProgram:
-    """A program as a library sees it: all its values have places and fixed sizes.
+class RunSize:
+    """A named size that each call chooses: `least` to `most`. `word` is its name in C."""
 
-    reads   for each input of the graph: where it lies
-    gives   for each output of the graph: where it goes, perhaps to several places
+    name: str
+    least: int
+    most: int
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryProgram:
+    """A program as a library sees it: all its values have places, and sizes that are fixed but
+    for one.
+
+    reads      for each input of the graph: where it lies
+    gives      for each output of the graph: where it goes, perhaps to several places
+    run_size   the size that calls choose, if there is one
     """
 
     name: str
@@ -63,6 +78,11 @@ class LibraryProgram:
     state: tuple[Slot, ...]
     reads: tuple[Where, ...]
     gives: tuple[tuple[Where, ...], ...]
+    run_size: RunSize | None = None
+
+    def largest(self, size: int) -> int:
+        """A size, where calls choose the largest one."""
+        return replaced(size, {self.run_size.name: self.run_size.most}) if self.run_size else size
 
     @property
     def trains(self) -> bool:
@@ -71,12 +91,15 @@ class LibraryProgram:
 
 
 def program_of(
-    function: Captured[..., Any] | Program, sizes: Mapping[str, int] | None = None, path: int = -1
+    function: Captured[..., Any] | Program,
+    sizes: Mapping[str, int] | None = None,
+    max_sizes: Mapping[str, int] | None = None,
+    path: int = -1,
 ) -> LibraryProgram:
     """The program that a compiled function has recorded: `path` says which, by default the last.
     Of an exported program, itself."""
     if isinstance(function, Program):
-        return program_of_export(function, sizes)
+        return program_of_export(function, sizes, max_sizes)
     if not isinstance(function, Captured):
         raise CaptureError(
             f"a library is made of a compiled function, not of {function!r:.60}",
@@ -115,7 +138,7 @@ def program_of(
         for number, (place, origin) in enumerate(zip(signature.places, ending.origins, strict=True))
         if not place.is_argument and _is_state(signature, number)
     }
-    return of_signature(signature, function.paths()[path], values, sizes)
+    return of_signature(signature, function.paths()[path], values, sizes, max_sizes)
 
 
 def _keeps(effect: Effect, ending: Ending) -> bool:
@@ -140,7 +163,9 @@ def _array(found: Any) -> np.ndarray[Any, Any]:
     return np.array(found.detach().numpy() if isinstance(found, Tensor) else found)
 
 
-def program_of_export(program: Program, sizes: Mapping[str, int] | None) -> LibraryProgram:
+def program_of_export(
+    program: Program, sizes: Mapping[str, int] | None, max_sizes: Mapping[str, int] | None
+) -> LibraryProgram:
     """The same for an exported program, with its state as it is now."""
     routine, signature = program.routine, program.routine.signature
     writes = {write.place: write for write in signature.writes}
@@ -161,13 +186,23 @@ def program_of_export(program: Program, sizes: Mapping[str, int] | None) -> Libr
             grads[number] = made
     known = {name: sizes[name] for name in names_in(routine.graph) if sizes and name in sizes}
     for fact in routine.facts:
-        if set(fact.names) <= set(known) and not fact.holds(known):
-            raise ShapeError(
-                f"the program is right only for sizes with {fact}",
-                op="build_library",
-                hint="export its function for such sizes, too",
-            )
-    return of_signature(signature, routine.graph, values, sizes, grads)
+        for more in _chosen(max_sizes):
+            if set(fact.names) <= {*known, *more} and not fact.holds({**known, **more}):
+                now = "".join(f", and {name} may be {size}" for name, size in more.items())
+                raise ShapeError(
+                    f"the program is right only for sizes with {fact}{now}",
+                    op="build_library",
+                    hint="export its function for such sizes, too",
+                )
+    return of_signature(signature, routine.graph, values, sizes, max_sizes, grads)
+
+
+def _chosen(max_sizes: Mapping[str, int] | None) -> Iterator[dict[str, int]]:
+    """All that calls may choose."""
+    for name, most in (max_sizes or {}).items():
+        yield from [{name: number} for number in range(1, most + 1)]
+    if not max_sizes:
+        yield {}
 
 
 def of_signature(
@@ -175,6 +210,7 @@ def of_signature(
     graph: Graph,
     values: Mapping[int, np.ndarray[Any, Any]],
     sizes: Mapping[str, int] | None = None,
+    max_sizes: Mapping[str, int] | None = None,
     grads: Mapping[int, int] | None = None,
 ) -> LibraryProgram:
     """The program of a graph with its signature.
@@ -195,7 +231,7 @@ def of_signature(
     wanted = list(dict.fromkeys([*outputs.values(), *[value for _, value in leaves]]))
     at = {value: number for number, value in enumerate(wanted)}
     types = {place: value.tensor_type for place, value in {**outputs, **read}.items()}
-    numbers = _numbers(graph, sizes)
+    numbers = _numbers(graph, sizes, max_sizes)
     sized = {place: sized_type(kind, numbers) for place, kind in types.items()}
     types = {place: kind for place, kind in sized.items() if isinstance(kind, TensorType)}
     graph = extract(graph.name, graph.inputs, graph.nodes, wanted)
@@ -229,7 +265,27 @@ def of_signature(
         tuple(slots[STATE]),
         tuple(where[number] for number in signature.inputs),
         tuple(map(tuple, gives)),
+        _run_size(numbers, slots[STATE], words[ARGUMENT]),
     )
+
+
+def _run_size(numbers: Mapping[str, int], state: Sequence[Slot], words: _Words) -> RunSize | None:
+    for name, size in numbers.items():
+        if not isinstance(size, Dim):
+            continue
+        least, most = size.bounds
+        assert least is not None
+        assert most is not None
+        for slot in state:
+            if has_dims(slot.type.shape):
+                raise GraphError(
+                    f"{slot.name} of the state is {slot.type}: its size cannot change from call to "
+                    "call",
+                    op="build_library",
+                    hint=f"give {name} a number: sizes={{{name!r}: …}}",
+                )
+        return RunSize(name, least, most, words.of(name))
+    return None
 
 
 def _result(
@@ -260,15 +316,38 @@ def _order(place: Place) -> list[tuple[str, int, str]]:
     ]
 
 
-def _numbers(graph: Graph, sizes: Mapping[str, int] | None) -> dict[str, int]:
-    """Numbers for the named sizes of a graph."""
-    names, given = names_in(graph), dict(sizes or {})
+def _numbers(
+    graph: Graph, sizes: Mapping[str, int] | None, max_sizes: Mapping[str, int] | None
+) -> dict[str, int]:
+    """Numbers for the named sizes of a graph; a name for the one that calls choose."""
+    names, given, chosen = names_in(graph), dict(sizes or {}), dict(max_sizes or {})
+    if len(chosen) > 1 or any(type(most) is not int or most < 1 for most in chosen.values()):
+        raise ShapeError(
+            f"max_sizes is {chosen}: one name with a number of at least 1 is expected",
+            op="build_library",
+            hint="sizes={…} has the others",
+        )
+    if given.keys() & chosen.keys():
+        raise ShapeError(
+            f"sizes and max_sizes have {', '.join(given.keys() & chosen.keys())}",
+            op="build_library",
+        )
+    for name, (low, high) in bounds_of(graph).items():
+        number = given.get(name, chosen.get(name, low))
+        if number < low or (high is not None and number > high):
+            said = "" if high is None else f" and at most {high}"
+            raise ShapeError(
+                f"{name} is {number}, and must be at least {low}{said}", op="build_library"
+            )
+        if name in chosen:
+            given[name] = dim(name, min=max(1, low), max=chosen[name])
     missing = sorted(names - set(given))
     if missing:
         raise GraphError(
             f"@{graph.name} has sizes that are not known: {', '.join(missing)}",
             op="build_library",
-            hint=f"sizes={{{', '.join(f'{name!r}: …' for name in missing)}}}",
+            hint=f"sizes={{{', '.join(f'{name!r}: …' for name in missing)}}}; or for one of them "
+            "max_sizes={…}, and each call chooses it",
         )
     bad = {name: size for name, size in given.items() if name not in names or size < 1}
     if bad:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from weft.base.errors import GraphError
 from weft.interop.library.functions import Library
-from weft.interop.library.program import Slot
+from weft.interop.library.program import LibraryProgram, Slot
 
 __all__ = ["python_loader"]
 
@@ -55,7 +56,7 @@ def _array(
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
-
+{shaped}
 
 class Model:
     """An instance of the library. `file`: a file of state that it works on, without changing it."""
@@ -74,12 +75,12 @@ class Model:
 
     def {word}(self{parameters}):
         given = []
-        for (name, shape, dtype, written), array in zip(ARGUMENTS, [{words}], strict=True):
-            given.append(_array(name, array, shape, dtype, written))
-        made = [np.empty(shape, dtype) for _, shape, dtype in RESULTS]
+{size}        for (name, shape, dtype, written), array in zip(ARGUMENTS, [{words}], strict=True):
+            given.append(_array(name, array, {shape}, dtype, written))
+        made = [np.empty({shape}, dtype) for _, shape, dtype in RESULTS]
         arrays = [*given, *made]
         pairs = [part for x in arrays for part in (_pointer(x), ctypes.c_size_t(x.size))]
-        _check(_library.{p}_{word}(self._made, *pairs))
+        _check(_library.{p}_{word}(self._made, {passed}*pairs))
         return {returned}
 
     __call__ = {word}
@@ -109,8 +110,46 @@ class Model:
 '''
 
 
-def _entry(slot: Slot) -> tuple[str, tuple[int, ...], str]:
-    return slot.name, tuple(slot.type.shape), numpy_name(slot)
+def _entry(slot: Slot) -> tuple[str, tuple[int | str, ...], str]:
+    shape = tuple(size if type(size) is int else str(size) for size in slot.type.shape)
+    return slot.name, shape, numpy_name(slot)
+
+
+def _size_of(program: LibraryProgram) -> str:
+    """The lines that find the size that a call chooses, in the shape of an argument."""
+    chosen = program.run_size
+    assert chosen is not None
+    for slot in program.arguments:
+        for axis, size in enumerate(slot.type.shape):
+            if type(size) is not int and str(size) == chosen.name:
+                return _SIZE.format(
+                    word=slot.word,
+                    axis=axis,
+                    name=chosen.name,
+                    least=chosen.least,
+                    most=chosen.most,
+                )
+    raise GraphError(
+        f"no argument has an axis of size {chosen.name}: Python cannot tell what a call chooses",
+        op="build_library",
+        hint="build an archive (.a), which has no loader for Python",
+    )
+
+
+_SIZE = """\
+        if np.ndim({word}) <= {axis}:
+            raise ValueError("{word} has no axis {axis}")
+        size = np.shape({word})[{axis}]
+        if not {least} <= size <= {most}:
+            raise ValueError(f"{name} is {{size}}, not {least} to {most}")
+"""
+_SHAPED = '''
+
+def _shape(shape: tuple, size: int) -> tuple[int, ...]:
+    """Expressions of {name} become numbers."""
+    known = {{"{name}": size, "max": max, "min": min, "__builtins__": {{}}}}
+    return tuple(eval(part, known) if isinstance(part, str) else part for part in shape)
+'''
 
 
 def numpy_name(slot: Slot) -> str:
@@ -130,6 +169,7 @@ def python_loader(library: Library, file: str) -> str:
         create = (
             f"            raise ValueError(\"the weights are in a file: Model('{p}.safetensors')\")"
         )
+    chosen = program.run_size
     returned = {0: "None", 1: "made[0]"}.get(len(program.results), "tuple(made)")
     return _TEMPLATE.format(
         p=p,
@@ -142,4 +182,8 @@ def python_loader(library: Library, file: str) -> str:
         parameters="".join(f", {word}" for word in words),
         words=", ".join(words),
         returned=returned,
+        size="" if chosen is None else _size_of(program),
+        shape="shape" if chosen is None else "_shape(shape, size)",
+        shaped="" if chosen is None else _SHAPED.format(name=chosen.name),
+        passed="" if chosen is None else "ctypes.c_size_t(size), ",
     )

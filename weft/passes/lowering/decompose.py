@@ -12,6 +12,8 @@ from typing import Any
 
 from weft.autodiff.node import weft_namespace
 from weft.base.asked_sizes import AskedSizes, NotEmpty, asking
+from weft.base.dim_algebra import names_of
+from weft.base.dims import dims_in
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
@@ -71,13 +73,21 @@ def _inner(node: Node) -> Graph | None:
     if node.op is UNIQUE_ALL:
         return unique_graph(node)
     types = tuple(value.type for value in node.inputs)
-    key = (node.op, types, attrs_key(node.attrs))
+    key = (node.op, types, attrs_key(node.attrs), _bounds(types, node.attrs))
     found = _known.get(key)
     if found is None:
         if len(_known) > 1000:
             _known.clear()
         found = _known[key] = _recorded(node, types)
     return found
+
+
+def _bounds(types: tuple[Any, ...], attrs: Any) -> tuple[Any, ...]:
+    """The bounds of the named sizes: names are equal also where theirs differ, and what is recorded
+    relies on them."""
+    shapes = [kind.shape for kind in types if isinstance(kind, TensorType)]
+    sizes = dims_in([shapes, attrs])
+    return tuple([(atom.low, atom.high) for size in sizes for atom in names_of(size)])
 
 
 def _recorded(node: Node, types: tuple[Any, ...]) -> Graph:
