@@ -223,6 +223,7 @@ ASKED = {
     "weft.codegen.steps",
     *(f"weft.runtime.{name}" for name in ("executable", "machine_code", "output_routing", "timed")),
     *(f"weft.runtime.{name}" for name in ("peak", "threads", "rungs", "object_layout")),
+    "weft.runtime.dataflow.timeline",  # what a run of the executor was, as data
 }
 
 
