@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 import time
 from typing import Any
@@ -10,13 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import split_graphs as split
+from control_graphs import graphs
+from control_programs import PROGRAMS
 
 import weft
 from weft import nn
 from weft.errors import DeviceError, MemoryError, RangeError
 from weft.ir.graph import Graph, Node
+from weft.ir.interpret import PreparedGraph
+from weft.runtime.interpreted import interpreted
 from weft.runtime.split.auto import Search, best
 from weft.runtime.split.choose import settled
+from weft.runtime.split.options import Split
+from weft.runtime.split.program import SplitProgram
 from weft.runtime.split.segments import _apart, cut
 
 CLASSIC = """graph @f(%x: f32[4]) {
@@ -124,6 +131,22 @@ def test_training_steps_are_those_of_one_native_call(rules: Any) -> None:
     want = training("native")
     with split.engines("npu"):
         assert np.allclose(training(weft.Split(rules)), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS)[::5])
+def test_control_flow_and_its_gradients(name: str) -> None:
+    """Placed by chance, in bodies too: lists of loops stay with the executor."""
+    with split.engines("npu"):
+        for number, (graph, given) in enumerate(graphs(name)):
+            chance = random.Random(f"{name} {number}")
+            nodes = [node for part in graph.walk() for node in part.nodes]
+            rules = {node: chance.choice(["cpu", "npu"]) for node in nodes}
+            program = SplitProgram(graph, Split(rules, scheduler="fifo"))
+            program.placement.split().verify()
+            for inputs in given:
+                want = interpreted(PreparedGraph(graph), list(inputs))
+                for mine, theirs in zip(program(list(inputs)), want, strict=True):
+                    assert np.allclose(mine.numpy(), theirs.numpy(), equal_nan=True)
 
 
 def test_bodies_of_loops_run_where_they_ask_to() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,11 +105,11 @@ class Frozen:
     def __init__(self, graph: Graph, session: Callable[[bytes], Callable[..., Any]]) -> None:
         self.graph = prepared(graph)
         self.session = session
-        self.plain: Callable[..., Any] | None = None
-        self.frozen: Callable[..., Any] | None = None
-        self.constant: dict[int, Any] = {}
-        self.last: list[Any] | None = None
-        self.changes = 0
+        self._lock = threading.Lock()
+        self._plain: Callable[..., Any] | None = None
+        self._frozen: tuple[dict[int, Any], Callable[..., Any]] | None = None
+        self._last: list[Any] | None = None
+        self._changes = 0
         self._model = self._made({})  # what is refused is refused now
 
     def _made(self, constant: Mapping[int, Any]) -> bytes:
@@ -119,24 +120,31 @@ class Frozen:
         return content
 
     def __call__(self, arrays: list[Any]) -> list[Any]:
-        given = [_contiguous(array) for array in arrays]
-        if self.frozen is not None:
-            if all(arrays[i] is array for i, array in self.constant.items()):
-                rest = [x for i, x in enumerate(given) if i not in self.constant]
-                return list(self.frozen(rest))
-            self.frozen, self.last = None, None
-            self.changes += 1
-        elif self.last is not None:
-            same = {i: x for i, x in enumerate(arrays) if x is self.last[i]}
-            if same and len(same) < len(arrays):
-                self.constant = same
-                self.frozen = self.session(self._made(same))
-                return self(arrays)
-        if self.changes < MOST_CHANGES:
-            self.last = list(arrays)
-        if self.plain is None:
-            self.plain = self.session(self._model)
-        return list(self.plain(given))
+        constant, run = self._choice(arrays)
+        return list(run([_contiguous(x) for i, x in enumerate(arrays) if i not in constant]))
+
+    def _choice(self, arrays: list[Any]) -> tuple[Mapping[int, Any], Callable[..., Any]]:
+        """The inputs that are constants of the model that runs now, and this model."""
+        with self._lock:
+            frozen = self._frozen
+            if frozen is not None:
+                if all(arrays[i] is array for i, array in frozen[0].items()):
+                    return frozen
+                self._frozen = None
+                self._changes += 1
+            elif self._last is not None:
+                same = {i: x for i, x in enumerate(arrays) if x is self._last[i]}
+                if same and len(same) < len(arrays):
+                    self._last = None
+                    try:
+                        self._frozen = same, self.session(self._made(same))
+                        return self._frozen
+                    except Exception:  # the model with all inputs runs, or says what is wrong
+                        self._changes = MOST_CHANGES
+            self._last = list(arrays) if self._changes < MOST_CHANGES else None
+            if self._plain is None:
+                self._plain = self.session(self._model)
+            return {}, self._plain
 
 
 def _contiguous(array: Any) -> Any:

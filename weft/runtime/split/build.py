@@ -25,7 +25,7 @@ class _Split:
     def __init__(self, graph: Graph, devices: Mapping[Node, str]) -> None:
         self.old = graph
         self.devices = devices
-        self.parts = cut(graph, devices)
+        self.parts = _useful(graph, cut(graph, devices))
         self.new = Graph(graph.name)
         self.new.history, self.new.interface = graph.history, graph.interface
         self.new.set_inputs([v.type for v in graph.inputs], [v.name for v in graph.inputs])
@@ -139,3 +139,14 @@ class _Split:
             ):
                 found[teller] = None
         return list(found)
+
+
+def _useful(graph: Graph, parts: Sequence[Part]) -> list[Part]:
+    """The parts without segments that nobody takes anything of."""
+    needed = set(graph.outputs)
+    found: list[Part] = []
+    for part in reversed(parts):
+        if part.device == HOST or any(v in needed for node in part.nodes for v in node.outputs):
+            needed.update(part.takes())
+            found.append(part)
+    return found[::-1]

@@ -12,7 +12,7 @@ from weft.ir.op import Trait, card
 from weft.ir.types import TensorType
 from weft.runtime.dataflow.tasks import is_users
 from weft.runtime.split.devices import CPU, engine
-from weft.runtime.split.segments import HOST, crosses_with_stack, cut, is_free
+from weft.runtime.split.segments import HOST, carries_lists, cut, is_free
 
 __all__ = ["Choice", "Fallback", "asked", "check_rules", "settled"]
 
@@ -69,8 +69,14 @@ def asked(graph: Graph, rules: Rules) -> dict[Node, str]:
                 found.setdefault(node, device)
         if node.location is not None and node.location.device:
             found[node] = node.location.device
-    for device in dict.fromkeys([*rules.values(), *found.values()]):
+    for device in rules.values():
         engine(device)  # an error names what is not there
+    for node, device in found.items():
+        try:
+            engine(device)
+        except DeviceError as error:
+            error.location = node.location or error.location
+            raise
     for key in by_hand:
         if key not in used:
             raise RangeError(
@@ -135,10 +141,22 @@ def settled(graph: Graph, wanted: Mapping[Node, str], among: Iterable[str] = ())
     choice = Choice()
     allowed = frozenset(among)
     _settle(graph, wanted, allowed, choice)
-    parts = cut(graph, choice.devices)
-    for node in crosses_with_stack(parts):
-        choice.devices[node] = HOST
+    _keep_lists(graph, choice.devices)
     return choice
+
+
+def _keep_lists(graph: Graph, devices: dict[Node, str]) -> None:
+    """Lists stay with the executor where they go from part to part: in this graph, and in bodies
+    that it runs itself."""
+    while True:
+        found = carries_lists(graph, cut(graph, devices))
+        if not found:
+            break
+        devices.update(dict.fromkeys(found, HOST))
+    for node in graph.nodes:
+        if node.op.nested and devices.get(node) == HOST:
+            for inner in node.graphs:
+                _keep_lists(inner, devices)
 
 
 def _settle(

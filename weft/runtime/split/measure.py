@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable
 from dataclasses import astuple
@@ -18,7 +17,7 @@ from weft.ir.types import TensorType
 from weft.runtime.split.devices import CPU, Engine, Rates
 from weft.runtime.threads import get_num_threads
 
-__all__ = ["measured", "rates_of"]
+__all__ = ["known_rates", "measured", "rates_of"]
 
 #: Elements of the sum that tells bytes per second, and rows of the product that tells flops.
 ELEMENTS, ROWS = 1 << 20, 256
@@ -29,19 +28,38 @@ def rates_of(engine: Engine) -> Rates:
     return engine.rates or _kept(engine)
 
 
-@functools.lru_cache(maxsize=64)
+def known_rates(engine: Engine) -> Rates:
+    """The same, where that takes no time: rates that were not measured yet are a guess."""
+    return engine.rates or _measured.get(engine) or _read(engine) or _GUESS
+
+
+#: Of a core of a usual machine.
+_GUESS = Rates(2e10, 1e10, 1e-5, 1e10, 1e-6)
+_measured: dict[Engine, Rates] = {}
+
+
 def _kept(engine: Engine) -> Rates:
+    found = _measured.get(engine) or _read(engine)
+    if found is None:
+        found = measured(engine)
+        kept = [0.0 if rate == float("inf") else rate for rate in astuple(found)]
+        store.write(_entry(engine), kept)  # JSON has no infinity
+    _measured[engine] = found
+    return found
+
+
+def _read(engine: Engine) -> Rates | None:
+    entry = store.read(_entry(engine))
+    if entry is None:
+        return None
+    flops, moved, call, transfer, latency = entry[0]
+    return Rates(flops, moved, call, transfer or float("inf"), latency)
+
+
+def _entry(engine: Engine) -> str:
     machine = host()
     about = f"{engine.name} {engine.version} {get_num_threads()}"
-    name = store.name_of(b"rates 1", about.encode(), f"{machine.cpu} {machine.features}".encode())
-    entry = store.read(name)
-    if entry is not None:
-        flops, moved, call, transfer, latency = entry[0]
-        return Rates(flops, moved, call, transfer or float("inf"), latency)
-    found = measured(engine)
-    kept = [0.0 if rate == float("inf") else rate for rate in astuple(found)]
-    store.write(name, kept)  # JSON has no infinity
-    return found
+    return store.name_of(b"rates 1", about.encode(), f"{machine.cpu} {machine.features}".encode())
 
 
 def measured(engine: Engine) -> Rates:

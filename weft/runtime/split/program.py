@@ -34,7 +34,11 @@ class SplitProgram(DataflowProgram):
         self.placement: Placement = place(graph, options.placement, devices=options.devices)
         super().__init__(self.placement.split(), Dataflow(*options.executor()))
         self._graph = graph
-        self.reason = f"it is split:\n{self.placement.explain()}"
+
+    @property
+    def reason(self) -> str:  # type: ignore[override]  # what it costs is measured when asked for
+        """Where its parts run, and what that costs."""
+        return f"it is split:\n{self.placement.explain()}"
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
         return super().__call__(list(inputs))  # outputs may be delivered to these inputs

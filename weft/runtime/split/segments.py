@@ -145,16 +145,18 @@ def _ordered(parts: dict[Part, None]) -> list[Part]:
     return found
 
 
-def crosses_with_stack(parts: list[Part]) -> set[Node]:
-    """Nodes that take from or give to another part what is no tensor: lists, tokens."""
+def carries_lists(graph: Graph, parts: list[Part]) -> set[Node]:
+    """Nodes of segments that take from elsewhere, or give to elsewhere, what is no tensor: lists of
+    a loop. Only the executor hands these on."""
     part_of = {node: part for part in parts for node in part.nodes}
+    given = set(graph.outputs)
     found: set[Node] = set()
     for part in parts:
         for node in part.nodes:
             for value in node.inputs:
-                made = value.node
-                if isinstance(value.type, TensorType) or made is None:
-                    continue
-                if part_of.get(made) is not part:
-                    found |= {node, made}
-    return found
+                made = part_of.get(value.node) if value.node is not None else None
+                if not isinstance(value.type, TensorType) and made is not part:
+                    found |= {node, *([value.node] if value.node is not None else [])}
+            if any(v in given and not isinstance(v.type, TensorType) for v in node.outputs):
+                found.add(node)
+    return {node for node in found if node in part_of and part_of[node].device != HOST}

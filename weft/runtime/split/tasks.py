@@ -10,7 +10,7 @@ from weft.ops.placed import SEGMENT, TRANSFER
 from weft.runtime.dataflow.tasks import Task, task_for
 from weft.runtime.split.cost import node_seconds
 from weft.runtime.split.devices import CPU, engine
-from weft.runtime.split.measure import rates_of
+from weft.runtime.split.measure import known_rates
 
 __all__: list[str] = []
 
@@ -40,7 +40,7 @@ def _segment(node: Node) -> Task:
             raise DeviceError(f"{name} gave {len(found)} results for {count}", op="segment")
         return found[0] if count == 1 else tuple(found)
 
-    rates = rates_of(device)
+    rates = known_rates(device)
     seconds = rates.call + sum(node_seconds(inner, rates) for inner in graph.nodes)
     return Task(call, name, seconds)
 
@@ -69,7 +69,7 @@ def _transfer(node: Node) -> Task:
     def call(values: list[Any], env: Any) -> Any:
         return put(get(values[0]))
 
-    rates = rates_of(far)
+    rates = known_rates(far)
     kind = node.inputs[0].tensor_type
     size = kind.nbytes if isinstance(kind.nbytes, int) else 0
     seconds = rates.latency + (size / rates.transfer if rates.transfer else 0.0)
