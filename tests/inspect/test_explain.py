@@ -518,3 +518,14 @@ def test_the_page_is_well_formed_and_alone(report: Report, whole: bool) -> None:
 )
 def test_numbers_and_bars(shown: str, wanted: str) -> None:
     assert shown == wanted
+
+
+def test_the_dataflow_executor_is_named() -> None:
+    @weft.compile(backend="dataflow")
+    def f(x: Any) -> Any:
+        return weft.sin(x) + 1
+
+    f(weft.ones(3))
+    text = str(weft.explain(f))
+    assert "run by the dataflow executor" in text
+    assert "node by node" in text

@@ -13,6 +13,7 @@ from weft.inspect.explain.memory import interpreted_memory, planned_memory
 from weft.ir.graph import Graph, Node
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
+from weft.runtime.dataflow.program import DataflowProgram
 from weft.runtime.executable import Executable
 from weft.runtime.peak import Peak
 from weft.schedule.plan import Work, control_work, work_of
@@ -52,11 +53,7 @@ def program_facts(
     return Program(
         name=executable.name,
         recording=executable.recording,
-        backend=program.device
-        if program.device != "cpu"
-        else "interpret"
-        if code is None
-        else "native",
+        backend=_backend(program, code),
         captured=executable.captured.node_count(),
         optimized=optimized.node_count(),
         scheduled=scheduled,
@@ -76,9 +73,11 @@ def program_facts(
 
 
 def _backend(program: Any, code: Any) -> str:
-    """What runs a program: "interpret", "native", or a kind of device."""
+    """What runs a program: "interpret", "dataflow", "native", or a kind of device."""
     if program.device != "cpu":
         return str(program.device)
+    if isinstance(program, DataflowProgram):
+        return "dataflow"
     return "interpret" if code is None else "native"
 
 

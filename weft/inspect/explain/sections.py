@@ -75,6 +75,8 @@ def _summary(facts: Facts) -> Section:
     runs = (
         "native code"
         if native == len(programs)
+        else "the dataflow executor"
+        if any(program.backend == "dataflow" for program in programs)
         else "the interpreter"
         if not native
         else (f"native code ({native} of {len(programs)})")

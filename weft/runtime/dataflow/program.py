@@ -26,7 +26,7 @@ __all__ = ["DataflowProgram"]
 class DataflowProgram(Program):
     """Runs a graph node by node, as their inputs come."""
 
-    reason = "the dataflow executor was asked for"
+    reason = "node by node, by the dataflow executor"
 
     def __init__(self, graph: Graph, options: Dataflow) -> None:
         self._graph = graph
