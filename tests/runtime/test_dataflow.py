@@ -13,6 +13,7 @@ import weft
 from weft.ir.interpret import PreparedGraph
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.dataflow.program import DataflowProgram
+from weft.runtime.dataflow.tasks import task_of
 from weft.runtime.interpreted import interpreted
 
 
@@ -82,3 +83,22 @@ def test_lists_and_sizes_that_data_tell(function: Any) -> None:
             (g,) = weft.autograd.grad((y * y).sum(), x)
             outcomes.append((y.detach().numpy().tobytes(), g.numpy().tobytes()))
         assert outcomes[0] == outcomes[1]
+
+
+def test_what_is_cheap() -> None:
+    """By the card: small elementwise ops and views are, large products are not."""
+
+    @weft.custom_op("dataflow_unknown_cost")
+    def unknown(xp: Any, x: Any) -> Any:
+        return x
+
+    def cheap(function: Any, *shape: Any) -> bool:
+        graph = weft.make_graph(function, weft.spec(shape))
+        return all(task_of(node).is_cheap for node in graph.nodes)
+
+    assert cheap(lambda x: weft.sin(x) + x, 64)
+    assert cheap(lambda x: x.reshape(1000, 1000)[3:].T, 1000, 1000)
+    assert not cheap(lambda x: x @ x, 256, 256)
+    assert not cheap(lambda x: x + x, 1000, 1000)
+    assert not cheap(lambda x: x @ x.T, weft.dim("n"), 512)  # by a likely size
+    assert not cheap(unknown, 4)

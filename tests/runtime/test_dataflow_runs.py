@@ -423,6 +423,47 @@ def test_ctrl_c_ends_a_run(scheduler: str) -> None:
     assert call(weft.zeros(4) - 1).tolist() == [-1.0] * 4
 
 
+@pytest.mark.parametrize("scheduler", THREADED)
+def test_ctrl_c_while_only_others_work(scheduler: str) -> None:
+    """The caller waits for another thread, in which a long call runs."""
+    go_on = threading.Event()
+
+    @weft.custom_op("dataflow_held")
+    def held(xp: Any, x: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            log.events.append(("begin", 0.0))
+            go_on.wait(30)
+        else:  # until the other call runs
+            deadline = time.monotonic() + 10
+            while not log.events and time.monotonic() < deadline:
+                time.sleep(0.005)
+        return x
+
+    def interrupt() -> None:
+        while not log.events:
+            time.sleep(0.005)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    call = weft.compile(
+        lambda x: held(x) + held(x * 2), capture="trace", backend=Dataflow(scheduler, threads=2)
+    )
+    helper = threading.Thread(target=interrupt)
+    go_on.set()
+    call(weft.ones(4))
+    log.__init__()  # type: ignore[misc]
+    go_on.clear()
+    helper.start()
+    begin = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        call(weft.ones(4))
+    assert time.monotonic() - begin < 15  # not after the 30 s of the other thread
+    helper.join()
+    go_on.set()
+    assert call(weft.ones(4)).tolist() == [3.0] * 4
+    OPS.pop("dataflow_held")
+
+
 def test_threads_end_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "IDLE_SECONDS", 0.05)
     done = threading.Event()

@@ -26,7 +26,7 @@ from weft.core.call_errors import cause, explained
 from weft.core.tensor import wrap
 from weft.ir.graph import Node
 from weft.ir.op import Op, Trait
-from weft.ir.types import TensorType, Type
+from weft.ir.types import TensorType
 from weft.ops.flow import FLOW_START
 from weft.runtime.dataflow.arrays import ArrayRunner, Env, asarray, call_op, ndarray, unwrapped
 
@@ -100,27 +100,11 @@ def seconds_of(node: Node) -> float:
         return UNKNOWN_SECONDS
     if Trait.STACK in op.traits or op.view:
         return CALL_SECONDS
-    kinds = [_likely(value.type) for value in node.inputs]
-    made = [_likely(value.type) for value in node.outputs]
-    attrs = substitute(node.attrs, _Likely())
-    cost = op.estimate(tuple(kinds), tuple(made), **attrs)
-    work = cost.flops * (op.cycles if op.elementwise else 1.0)
-    return CALL_SECONDS + work / FLOPS + cost.bytes / BYTES
-
-
-class _Likely(dict[str, int]):
-    """Likely sizes for all names."""
-
-    def __missing__(self, name: str) -> int:
-        return 256
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
-def _likely(kind: Type) -> TensorType:
-    assert isinstance(kind, TensorType)
-    return kind.like(shape=tuple(map(typical, kind.shape)))
+    given = tuple([value.tensor_type for value in node.inputs])
+    made = tuple([value.tensor_type for value in node.outputs])
+    cost = op.estimate(given, made, **node.attrs)
+    work = typical(cost.flops) * (op.cycles if op.elementwise else 1.0)
+    return CALL_SECONDS + work / FLOPS + typical(cost.bytes) / BYTES
 
 
 def is_users(op: Op) -> bool:
