@@ -105,11 +105,14 @@ return (async () => {
   again.push(network.step());
   let error = "";
   try { network.load(file.slice(8)); } catch (found) { error = found.message; }
-  return { losses, rows, weight, held, again, error };
+  const text = Array.from(file, (byte) => String.fromCharCode(byte)).join("");
+  return { losses, rows, weight, held, again, error, file: text };
 })()"""
 
 
-def test_its_steps_are_those_of_native_code(page: Browser, example: ModuleType) -> None:
+def test_its_steps_are_those_of_native_code(
+    page: Browser, example: ModuleType, tmp_path: Path
+) -> None:
     made: dict[str, Any] = page.run(STEPS)
     step, read = example.programs()
     images, labels = example.data()
@@ -130,3 +133,15 @@ def test_its_steps_are_those_of_native_code(page: Browser, example: ModuleType) 
     assert np.mean(guesses == made["held"]["guesses"]) > 0.99
     assert made["again"][0] == made["again"][1]  # the state of a file, to the bit
     assert made["error"]
+    # Its file is read here, and by the page.
+    file = tmp_path / "digits.safetensors"
+    file.write_bytes(made["file"].encode("latin-1"))
+    kept = weft.load(file)["model.3.weight"].numpy().ravel()
+    assert kept.tolist() == np.array(made["weight"], "f4").tolist()
+    page.type("#file", str(file))
+    until(page, "document.getElementById('said').textContent.includes('loaded')")
+    shown = float(page.text("#accuracy").rstrip(" %")) / 100
+    assert abs(shown - made["held"]["right"]) < 0.001
+    file.write_bytes(file.read_bytes()[:-1])
+    page.type("#file", str(file))
+    until(page, "document.getElementById('said').textContent.includes('cut off')")
