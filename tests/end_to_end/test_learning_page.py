@@ -89,6 +89,13 @@ def test_it_learns_and_reads_a_drawing(page: Browser) -> None:
     assert page.complaints() == []
 
 
+def test_a_page_that_is_opened_as_a_file_says_what_to_do(page: Browser) -> None:
+    assert page.run("return document.getElementById('server').hidden")
+    with browser() as window:
+        window.open(EXAMPLE.with_name("index.html"))
+        assert "http.server" in window.text("#server")
+
+
 STEPS = """\
 return (async () => {
   const { Network } = await import("./network.js");
