@@ -63,6 +63,10 @@ class Program:
         """The program itself; of several programs for different sizes, the one for these inputs."""
         return self
 
+    def recorder(self) -> Callable[[list[Tensor]], tuple[list[Tensor], Any]] | None:
+        """A call that also returns what ran when, as a timeline; None if it keeps none."""
+        return None
+
     def machine_code(self) -> MachineCode | None:
         """Its machine code, to be inspected; None if it has none of its own."""
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,6 @@ from weft.inspect.profile.events import Event, MemoryChange
 from weft.ir.graph import Node
 from weft.ir.interpret import PreparedGraph, RunObserver
 from weft.ir.types import TensorType
-from weft.runtime.dataflow.program import DataflowProgram
 from weft.runtime.dataflow.timeline import Timeline
 from weft.runtime.executable import Executable, Program
 from weft.runtime.machine_code import MachineCode
@@ -52,8 +52,9 @@ class Programs:
         program = executable.program.for_inputs(inputs)
         timed = self._known.get(id(program))
         if timed is None:
-            if isinstance(program, DataflowProgram):
-                return self._in_frames(executable, program, inputs)
+            recorded = program.recorder()
+            if recorded is not None:
+                return self._in_frames(executable, recorded, inputs)
             code = program.machine_code()
             if code is None:
                 return self._interpreted(executable, program, inputs)
@@ -107,11 +108,14 @@ class Programs:
     # --- the dataflow executor ----------------------------------------------------------------
 
     def _in_frames(
-        self, executable: Executable, program: DataflowProgram, inputs: list[Tensor]
+        self,
+        executable: Executable,
+        recorded: Callable[[list[Tensor]], tuple[list[Tensor], Timeline]],
+        inputs: list[Tensor],
     ) -> list[Tensor]:
         name, start = executable.name, now()
         with self._eager.resting():
-            outputs, timeline = program.recorded(inputs)
+            outputs, timeline = recorded(inputs)
         self.found.append(Event(name, "run", start, now(), threading.get_ident(), name))
         self.timelines.append(timeline)
         critical = set(map(id, timeline.critical_path()))

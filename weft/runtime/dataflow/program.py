@@ -50,6 +50,9 @@ class DataflowProgram(Program):
             found = self.run(values)
         return [_output(value) for value in found]
 
+    def recorder(self) -> Callable[[list[Tensor]], tuple[list[Tensor], Any]]:
+        return self.recorded
+
     def recorded(self, inputs: list[Tensor]) -> tuple[list[Tensor], Timeline]:
         """A call whose steps are noted."""
         made: list[RecordedRun] = []
