@@ -125,7 +125,7 @@ class _Build:
             files=target.files,
         )
         slots = (*program.arguments, *program.results)
-        total = self.layout.total + sum(slot.type.nbytes for slot in slots)
+        total = self.layout.total + sum(program.largest(slot.type.nbytes) for slot in slots)
         if total >> target.bits:
             raise RangeError(
                 f"an instance, its arguments and its results take {total} bytes: more than "
