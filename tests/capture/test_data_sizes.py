@@ -20,6 +20,9 @@ from weft.runtime.native import NativeProgram
 Op = Callable[[Any, Any], Any]
 
 
+_attend = weft.nn.functional.scaled_dot_product_attention
+
+
 def _written(x: Any, m: Any) -> Any:
     (p,) = weft.nonzero(m)
     z = x * 1
@@ -56,6 +59,8 @@ OPS: dict[str, Op] = {
     "experts": _experts,
     "list": _listed,
     "product": lambda x, m: x[m] @ x.T,
+    "queries of attention": lambda x, m: _attend(x[m][None], x[None], x[None])[0],
+    "keys of attention": lambda x, m: _attend(x[None], x[m][None], x[m][None])[0],
     "both parts": lambda x, m: weft.concat([x[m], x[~m]]),
     "rows of rows": lambda x, m: (x[m] * 2)[x[m][:, 0] > 0],
     "softmax": lambda x, m: weft.softmax(x[m], axis=-1),
@@ -94,7 +99,7 @@ USES: dict[str, Callable[[Op], Op]] = {
     "gradient of a loop": lambda op: weft.grad(_in_loop(op)),
 }
 #: Where an operand is empty, a product with more than that in its kernel is left to the cards.
-CARDS = ("product",)
+CARDS = ("product", "queries of attention", "keys of attention")
 #: `list_all` in the body of a loop is a list in a loop; its gradient is tested elsewhere.
 LOOPS_APART = ("list",)
 

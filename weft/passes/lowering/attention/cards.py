@@ -108,6 +108,9 @@ def _values(
 ) -> Any:
     q, k, v, *masks = _wide(xp, q, k, v, *mask)
     scores, _ = _scores(xp, q, k, masks, scale, causal)
+    if not scores.shape[-1]:  # the sum of nothing is 0, and its logarithm -inf
+        nothing = xp.sum(scores, axis=-1)
+        return xp.permute_dims(xp.matmul(scores, v), axes), nothing - xp.inf
     top = xp.max(scores, axis=-1, keepdims=True)
     nowhere = top == -xp.inf
     top = xp.where(nowhere, 0.0, top) if blank else top
