@@ -18,7 +18,7 @@ from weft.codegen.elf import Image, NotExecutable, NotLoaded
 from weft.codegen.llvm_passes import run_passes, short_code_generation
 from weft.codegen.machine import Machine, host
 from weft.codegen.parse import parsed
-from weft.codegen.split import split
+from weft.codegen.split import apart, split
 
 __all__ = [
     "CannotLoad",
@@ -37,6 +37,10 @@ __all__ = [
 
 #: Minimum length of a part of a text that is compiled in its own thread, and maximum parts.
 PART_SIZE, MOST_PARTS = 40_000, 4
+
+#: The function that starts the kernels of a graph, one after the other: it runs once, so that its
+#: code need not be fast, and it may be long.
+STRAIGHT, LONG = "graph", 30_000
 
 #: LLVM's code generation levels: for fast code, and for fast compilation.
 GOOD, BRIEF = 2, 0
@@ -111,9 +115,14 @@ def object_codes(
     """
     target = target or host()
     most = min(MOST_PARTS, os.cpu_count() or 1)
-    parts = [split(text, min(len(text) // PART_SIZE, most)) for text in texts]
-    levels = [BRIEF if short else GOOD for short in brief or [False] * len(texts)]
-    flat = [(part, level) for group, level in zip(parts, levels, strict=True) for part in group]
+    parts = []
+    for text, short in zip(texts, brief or [False] * len(texts), strict=True):
+        straight = None if short else apart(text, STRAIGHT, LONG)
+        rest = text if straight is None else straight[0]
+        level = BRIEF if short else GOOD
+        group = [(part, level) for part in split(rest, min(len(rest) // PART_SIZE, most))]
+        parts.append(group if straight is None else [*group, (straight[1], BRIEF)])
+    flat = [part for group in parts for part in group]
     with _lock, short_code_generation(target.triple):
         todo = [_emitter(part, target, at, level) for at, (part, level) in enumerate(flat)]
         made = iter(at_once(todo))

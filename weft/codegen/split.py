@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["alone", "split"]
+__all__ = ["alone", "apart", "split"]
 
 _NAME = re.compile(r"@([\w.$-]+)")
 #: A call that is to be replaced by the function's body.
@@ -71,6 +71,22 @@ def split(text: str, parts: int) -> list[str]:
         sizes[place] += sum(len(whole[name].text) for name in used if name in copied)
         sizes[place] += len(piece.text)
     return [_part(found, whole, copied, loose) for found in bins if found]
+
+
+def apart(text: str, name: str, least: int) -> tuple[str, str] | None:
+    """The module of a text without one function, and the module of that function; None if it has
+    no such function of at least `least` characters, or if variables tie them together."""
+    if len(text) < least or f"@{name}(" not in text:
+        return None
+    whole, loose = _read(text)
+    own = whole.get(name)
+    tied = any(not piece.is_function and not piece.copied for piece in whole.values())
+    if own is None or own.copied or tied or len(own.text) < least:
+        return None
+    live = _reached([piece for piece in whole.values() if piece.root], whole, whole.keys())
+    copied = {other for other, piece in whole.items() if piece.copied}
+    rest = [p for n, p in whole.items() if n in live - copied - {name} and p.is_function]
+    return _part(rest, whole, copied, loose), _part([own], whole, copied, loose)
 
 
 def alone(text: str, name: str) -> str:

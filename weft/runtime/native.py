@@ -250,7 +250,14 @@ class NativeProgram(Program):
         )
         self._run_table = run, table
         self._run = ctypes.addressof(run)
-        self.call = self._caller()
+        self.__dict__.pop("call", None)  # of the program for other sizes
+
+    @functools.cached_property
+    def call(self) -> Call:  # type: ignore[override]  # a routed call is made where it is asked for
+        """The call: machine code too, unless stacks go in or out."""
+        if self._keeps or any(isinstance(v.type, StackType) for v in self.captured.inputs):
+            return self._with_stacks(self._in_python())
+        return self.routed_call(OutputRouting()) or self._in_python()
 
     @property
     def graph(self) -> Graph:
@@ -317,12 +324,6 @@ class NativeProgram(Program):
     def _wrong_inputs(self) -> GraphError:
         wanted = [value.type for value in self.captured.inputs]
         return GraphError(f"graph @{self.captured.name} takes {', '.join(map(str, wanted))}")
-
-    def _caller(self) -> Callable[[list[Tensor]], list[Tensor]]:
-        """The call: machine code too, unless stacks go in or out."""
-        if self._keeps or any(isinstance(v.type, StackType) for v in self.captured.inputs):
-            return self._with_stacks(self._in_python())
-        return self.routed_call(OutputRouting()) or self._in_python()
 
     def routed_call(self, routing: OutputRouting) -> Call | None:
         """A call in machine code that also delivers the outputs; None if there is none."""
