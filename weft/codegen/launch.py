@@ -39,6 +39,10 @@ def _define_launch(share: float, module: Module) -> None:
     """`@launch`: run all items of a kernel, whose work is in picoseconds, here or in the pool: then
     `part` is what threads call."""
     f = module.function("launch", "i32", _LAUNCH, "nounwind noinline")
+    f.do("%none = icmp slt i64 %items, 1")
+    with f.when("%none"):  # of several kernels for different sizes, most have no items
+        f.do("ret i32 0")
+        f.block(f.fresh("never"))
     pays = f(f"icmp sge i64 %work, {round(1000 * share)}")
     several = f("icmp sgt i64 %items, 1")
     with f.when(f(f"and i1 {pays}, {several}")):
