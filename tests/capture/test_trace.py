@@ -498,7 +498,8 @@ def test_a_function_that_keeps_recording_says_why_once(way: Any) -> None:
         f(weft.ones(1), "8", 1)
     [warning] = seen
     assert "f was recorded 8 times" in str(warning.message)
-    assert "k (8 times): it is another value in each call" in str(warning.message)
+    assert f"k at {__file__}:" in str(warning.message)
+    assert "(8 times): it is another text in each call" in str(warning.message)
     assert f"weft.{way.__name__}(limit=...)" in str(warning.message)
     assert warning.filename == __file__
     for k in range(9, 20):

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from weft.capture.trace.segments import Question
 from weft.capture.watch.guards import Guard
 from weft.core.number import CLASSES
@@ -22,10 +24,14 @@ class Cause(NamedTuple):
 
 
 _NUMBER = (
-    "Python decides by this number, or it is a size: hand over what it decides, or give it as a "
-    "tensor"
+    "Python needs this number there: as a size, a key, or in code that is not followed. Give it as "
+    "a tensor, or hand over what is made of it"
 )
-_CONTAINER = "the function looks at a container that changes: read it outside of the function"
+_TEXT = "it is another text in each call: hand over what is decided by it, or use it in prints only"
+_CONTAINER = (
+    "it has other contents in each call, and all are read there: keep what is needed of them, as a "
+    "running sum, or read them outside of the function"
+)
 _OBJECT = "it is another object in each call: make it once, or hand over what is needed of it"
 #: What to do about a guard that fails again and again, by its kind.
 ADVICE = {
@@ -41,9 +47,13 @@ _NUMBERS = tuple(CLASSES.values())
 
 def cause_of(guard: Guard) -> Cause:
     """The cause of a recording that a guard led to."""
-    number = guard.kind == "value" and isinstance(guard.expected, _NUMBERS)
-    advice = _NUMBER if number else ADVICE.get(guard.kind, "see `recordings`")
-    return Cause(guard.text or guard.description, advice)
+    advice = ADVICE.get(guard.kind, "see `recordings`")
+    if guard.kind == "value" and isinstance(guard.expected, (*_NUMBERS, np.number)):
+        advice = _NUMBER
+    elif guard.kind == "value" and isinstance(guard.expected, str):
+        advice = _TEXT
+    where = f" at {guard.location}" if guard.location else ""
+    return Cause(f"{guard.text or guard.description}{where}", advice)
 
 
 def cause_of_answer(question: Question) -> Cause | None:
@@ -80,6 +90,7 @@ def said(
         f"{cause.text} ({count} times): "
         f"{sizes if sizes and cause.advice == ADVICE['tensor'] else cause.advice}"
         for cause, count in counted.most_common(3)
+        if count > 1
     )
     return (
         f"{name} was recorded {len(causes)} times, because a guard failed. {listed}. "
