@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 import tests.support.varying_rows  # noqa: F401  (adds its rows)
 import weft
-from tests.support.number_rows import EXPRESSIONS, PROGRAMS, Held, World
+from tests.support.number_rows import EXPRESSIONS, PROGRAMS, Held, Settings, World
 
 WAYS = {"compile": weft.compile, "trace": weft.trace}
 
@@ -203,3 +204,55 @@ def test_what_python_decides_is_all_that_is_guarded() -> None:
     assert "n % 100 == 0 was False, now True" in f.recordings[-1].reason.replace("(", "").replace(
         ")", ""
     )
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_objects_that_are_replaced_are_known_by_their_class(way: str) -> None:
+    """One that stays is guarded by its identity, until another one is in its place."""
+    kept = SimpleNamespace(state=Settings("a", 1.0), other=Settings("b", 2.0))
+
+    @WAYS[way]
+    def f(x: Any) -> Any:
+        kept.state = Settings(kept.state.name, kept.state.rate * 0.5)
+        return x * kept.state.rate + kept.other.rate
+
+    rate, other = 1.0, 2.0
+    for i in range(12):
+        if i in (6, 9):
+            other = float(i)
+            kept.other = kept.state if i == 9 else Settings("c", other)
+        other = rate if i == 9 else other
+        rate *= 0.5
+        assert f(weft.ones(2)).tolist() == [rate + other] * 2
+        assert kept.state == Settings("a", rate)
+    assert len(f.recordings) <= 6, [str(r) for r in f.recordings]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_texts_behave_as_strings(way: str) -> None:
+    def f(x: Any, n: int) -> Any:
+        text = f"{n} of " + str(n * 2) + f"{x.sum().item():.1f}"
+        found = [text == "1 of 22.0", text < "5", "of" in text, text[0], len(text), text.split()]
+        found += [isinstance(text, str), type(text) is str, bool(text), text.upper(), text * 2]
+        found += [
+            {text: 1},
+            text in {text},
+            sorted([text, "1"]),
+            f"{text:>20}|{text!r}",
+            "%s!" % text,  # noqa: UP031
+        ]
+        found += [
+            text + "!",
+            "!" + text,
+            list(text)[:2],
+            dict(zip([text], [n], strict=True)),
+            hash(text) == hash(""),
+        ]
+        found += [max(text, "z"), text.format(), "-".join(text), tuple(part for part in [text])]
+        return found
+
+    captured = WAYS[way](f)
+    for n in (1, 2, 3, 12):
+        expected, got = f(weft.ones(2), n), captured(weft.ones(2), n)
+        assert same(got, expected), (got, expected)
+        assert all(type(key) is str for part in got if type(part) is dict for key in part)

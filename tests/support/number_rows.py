@@ -6,7 +6,8 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,17 @@ import weft
 from weft import nn
 
 F = nn.functional
+
+
+class Record(NamedTuple):
+    step: int
+    rate: float
+
+
+@dataclass(frozen=True)
+class Settings:
+    name: str
+    rate: float
 
 
 class Held:
@@ -40,6 +52,10 @@ class World:
         self.places = [0.0, 0.0, 0.0, 0.0]
         self.recent: deque[float] = deque(maxlen=3)
         self.held = Held()
+        self.scalar = np.float64(3.0)
+        self.whole = np.int64(0)
+        self.record = Record(0, 0.5)
+        self.settings = Settings("run", 8.0)
         self.kind = type("Kind", (), {"count": 0, "rate": 8.0})
         self.derived = type("Derived", (self.kind,), {})
 

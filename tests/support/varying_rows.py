@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import numpy as np
+
 import weft
-from tests.support.number_rows import World, program
+from tests.support.number_rows import Settings, World, program
 
 # --- where numbers live --------------------------------------------------------------------------
 
@@ -58,6 +61,32 @@ def arguments_of_transforms(o: World, x: Any) -> Any:
     moved = weft.jvp(lambda y, b: y * b, (x, o.n / 4), (x, 1.0))
     tree = weft.grad(lambda p: p["a"] * p["b"] ** 2)({"a": 2.0, "b": o.n / 8})
     return grad, both, aux, mapped, moved, tree
+
+
+@program(2)
+def scalars_of_numpy(o: World, x: Any) -> Any:
+    o.scalar = o.scalar * 0.5 + np.float64(1.0)
+    o.whole += 1
+    rate = 0.1 * np.cos(np.pi * o.whole / 10) + np.clip(o.scalar, 0.25, 1.5)
+    print(o.scalar, f"{o.scalar!r} {o.whole:3d}")
+    kinds = type(rate), float if isinstance(o.scalar, float) else None, type(o.whole + 1)
+    part = weft.arange(20.0)[o.whole : o.whole + 3]
+    return x * rate + o.whole, part * o.scalar, [kind.__name__ for kind in kinds], o.scalar / 3
+
+
+@program(2)
+def tuples_and_dataclasses(o: World, x: Any) -> Any:
+    o.record = o.record._replace(step=o.record.step + 1)
+    o.settings = dataclasses.replace(o.settings, rate=o.settings.rate * 0.5)
+    o.log.append(Settings(f"step {o.record.step}", x.sum().item()))
+    return x * o.record.step * o.settings.rate, o.settings.name
+
+
+@program(2)
+def dropped(o: World, x: Any) -> Any:
+    o.n += 1
+    weft.manual_seed(0)
+    return weft.nn.functional.dropout(x, o.n / 10)
 
 
 # --- how often a loop runs -----------------------------------------------------------------------

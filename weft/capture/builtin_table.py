@@ -7,6 +7,7 @@ its arguments (`watch/library.py`).
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import functools
 import heapq
 import itertools
@@ -65,6 +66,7 @@ BUILTINS: dict[Any, Builtin] = {
     delattr: Builtin(attributes.delete),
     vars: Builtin(calls.variables),
     dir: Builtin(calls.names),
+    dataclasses.replace: Builtin(calls.replaced),
     hash: Builtin(calls.hash_of),
     id: Builtin(calls.id_of),
     type: Builtin(calls.type_of, graph.type_of, always=True),

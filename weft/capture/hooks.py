@@ -254,7 +254,7 @@ class Hooks:
             made = show.log(self, function, args, kwargs)
             if made is not NotImplemented:
                 return made
-        if not (logs or printing.takes_texts(function) if row is None else row.shows):
+        if not (logs or calls.takes_texts(function) if row is None else row.shows):
             args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
         if row is not None and row.call is not None:
             try:

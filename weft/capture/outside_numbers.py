@@ -34,7 +34,7 @@ _LINEAR = frozenset({operator.add, operator.sub, operator.mul, operator.neg, ope
 #: The kinds of results that depend on the numbers, not only on their kinds.
 _OF_ANY_KIND = frozenset({operator.pow, pow, min, max})
 _LIMIT = 1 << 63
-_LENGTH = "length"
+_LENGTH, _OBJECT = "length", "object"
 
 
 class ChangingNumbers:
@@ -50,12 +50,16 @@ class ChangingNumbers:
         """Whether the calls have seen a container of several lengths there."""
         return bool(self.places) and (_LENGTH, *_key(origin)) in self.places
 
+    def is_replaced(self, origin: Origin) -> bool:
+        """Whether the calls have seen several objects of one class there."""
+        return bool(self.places) and (_OBJECT, *_key(origin)) in self.places
+
     def learn(self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the places where a call has other numbers than a recording."""
         for guard in guards:
             origin, expected = guard.origin, guard.expected
-            length = guard.kind in ("length", "size")
-            if not length and (guard.kind != "value" or not is_number(expected)):
+            length, same = guard.kind in ("length", "size"), guard.kind == "identity"
+            if not length and not same and (guard.kind != "value" or not is_number(expected)):
                 continue
             if origin is None or origin.kind == CALC:
                 continue
@@ -63,9 +67,16 @@ class ChangingNumbers:
                 now = origin.evaluate(args, kwargs)
                 if length and size_of(now) != expected:
                     self.places.add((_LENGTH, *_key(origin)))
+                if same and now is not expected and type(now) is type(expected):
+                    self.places.add((_OBJECT, *_key(origin)))
             except Exception:
                 continue
-            if not length and type(now) is type(expected) and not same_value(now, expected):
+            if (
+                not length
+                and not same
+                and type(now) is type(expected)
+                and not same_value(now, expected)
+            ):
                 self.places.add(_key(origin))
 
 

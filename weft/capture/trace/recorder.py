@@ -38,7 +38,7 @@ from weft.capture.trace.new_leaves import (
 )
 from weft.capture.trace.raw_segment import RawSegment
 from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, needed
-from weft.capture.trace.result_leaves import as_result, is_plain
+from weft.capture.trace.result_leaves import as_result, is_plain, with_plain_keys
 from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
 from weft.capture.watch.effects import Now
@@ -369,7 +369,7 @@ class TraceRecorder(HistoryRecorder):
         keep_alive: list[Tensor] = []
         for origin in self._origins.values():  # those that are read come first
             binding.place(origin)
-        leaves, structure = tree_flatten(result)
+        leaves, structure = tree_flatten(with_plain_keys(result))
         leaves = [as_result(leaf) for leaf in leaves]
         stands: list[Any] = []
         for leaf in leaves:

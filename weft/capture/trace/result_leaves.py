@@ -10,10 +10,10 @@ import numpy as np
 from weft.base.device import Device
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
-from weft.capture.watch.texts import TextParts
+from weft.capture.watch.texts import TextParts, plain_keys
 from weft.record.control.nested import size_number
 
-__all__ = ["as_result", "is_plain"]
+__all__ = ["as_result", "is_plain", "with_plain_keys"]
 
 
 def as_result(value: Any) -> Any:
@@ -22,6 +22,16 @@ def as_result(value: Any) -> Any:
     if value.__class__ is TextParts and not value.is_known:
         return str(value)
     return size_number(value) if value.__class__ is Dim else value
+
+
+def with_plain_keys(result: Any) -> Any:
+    """A result with strings in place of the texts that are keys in it."""
+    if isinstance(result, dict):
+        plain_keys(result)
+    if isinstance(result, (dict, list, tuple)):
+        for part in result.values() if isinstance(result, dict) else result:
+            with_plain_keys(part)
+    return result
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype)

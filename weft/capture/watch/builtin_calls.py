@@ -5,6 +5,7 @@ The table is `weft.capture.builtin_table`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import types
@@ -91,6 +92,17 @@ def is_instance(hooks: Hooks, value: Any, wanted: Any) -> bool:
     if operators.special(type(wanted), "__instancecheck__") is not None:
         return hooks.test(operators.call_special(hooks, wanted, "__instancecheck__", value))
     return isinstance(value, wanted)
+
+
+def replaced(hooks: Hooks, obj: Any, /, **changes: Any) -> Any:
+    """dataclasses.replace(obj, **changes)"""
+    cls = type(obj)
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    names = [field.name for field in fields if field.init]
+    if not names or len(names) < len(fields) or not set(changes) <= set(names):
+        return library.run(hooks, dataclasses.replace, (obj,), changes, "replace")
+    values = {k: changes[k] if k in changes else hooks.attr(obj, k) for k in names}
+    return hooks.call(cls, **values)
 
 
 # --- values --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import enum
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 #: Wrappers of functools and contextlib, recognised by their shared code.
 _CONTEXT = contextlib.contextmanager(lambda: iter(())).__code__
 _SINGLE_DISPATCH = functools.singledispatch(lambda x: x).__code__  # type: ignore[attr-defined]
+_REPLACE = collections.namedtuple("_REPLACE", ())._replace.__code__  # type: ignore[attr-defined]
 _CACHED = type(functools.lru_cache(lambda: None))
 _ALIASES = (types.GenericAlias, type(typing.List[int]))  # noqa: UP006
 _APPLY = Function.apply.__func__  # type: ignore[attr-defined]
@@ -66,6 +68,16 @@ def call(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         class_attribute(hooks.watch, kind, "__call__", method)
         return call(hooks, method, (function, *args), kwargs)
     return library.call_object(hooks, function, args, kwargs)
+
+
+def takes_texts(function: Any) -> bool:
+    """Whether it is a function or a class of the user's: those take texts that are made by each
+    call."""
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    if isinstance(plain, types.FunctionType):
+        file = plain.__code__.co_filename
+        return policy(file) == FOLLOW and not is_own(file)
+    return isinstance(plain, type) and (is_followed_class(plain) or dataclasses.is_dataclass(plain))
 
 
 def _call_partial(hooks: Hooks, bound: Any, args: Any, kwargs: Any) -> Any:
@@ -102,6 +114,9 @@ def call_function(
         if code is _CONTEXT:
             inner = followed(hooks, function.__wrapped__)  # type: ignore[attr-defined]
             return contextlib._GeneratorContextManager(inner, args, kwargs)
+        if code is _REPLACE and len(args) == 1 and set(kwargs) <= set(args[0]._fields):
+            fields = [kwargs[k] if k in kwargs else hooks.attr(args[0], k) for k in args[0]._fields]
+            return args[0]._make(fields)
         if code is _SINGLE_DISPATCH and args:
             chosen = function.dispatch(type(args[0]))  # type: ignore[attr-defined]
             return call(hooks, chosen, args, kwargs)

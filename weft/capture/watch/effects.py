@@ -6,6 +6,7 @@ built again, tensors come from the graph, and objects from outside are fetched b
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
@@ -70,6 +71,9 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
     if kind in _BUILDERS or is_namedtuple(kind):
         parts = dict.items(value) if isinstance(value, dict) else value
         return _built(value, kind, [template_of(part, origin_of, path) for part in parts])
+    if is_record(value) and origin_of(kind) is not None:
+        parts = [template_of(part, origin_of, path) for part in vars(value).items()]
+        return _built(value, kind, parts)
     if isinstance(value, np.ndarray) and value.dtype != object:
         kept = value.copy()
         return lambda now: kept.copy()
@@ -127,6 +131,22 @@ def is_namedtuple(kind: Any) -> bool:
     return hasattr(kind, "_fields") and hasattr(kind, "_make")
 
 
+def is_record(value: Any) -> bool:
+    """Whether an object is nothing but its attributes: of a dataclass, without slots."""
+    kind = type(value)
+    if not dataclasses.is_dataclass(kind) or kind.__new__ is not object.__new__:
+        return False
+    return not isinstance(value, type) and all(
+        "__slots__" not in vars(base) and "__del__" not in vars(base) for base in kind.__mro__[:-1]
+    )
+
+
+def _record(kind: Any, attributes: list[Any]) -> Any:
+    made = object.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
+
+
 _BUILDERS: dict[type, Callable[[Any, list[Any]], Any]] = {
     list: lambda value, parts: parts,
     tuple: lambda value, parts: tuple(parts),
@@ -148,7 +168,10 @@ def _built(value: Any, kind: Any, parts: list[Template]) -> Template:
         if made is None:
             contents = [part(now) for part in parts]
             builder = _BUILDERS.get(kind)
-            made = kind._make(contents) if builder is None else builder(value, contents)
+            if builder is not None:
+                made = builder(value, contents)
+            else:
+                made = kind._make(contents) if is_namedtuple(kind) else _record(kind, contents)
             now.made[id(value)] = made
         return made
 
@@ -212,6 +235,10 @@ def _collect(value: Any, found: dict[int, Tensor], seen: set[int]) -> None:
         seen.add(id(value))
         parts = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
         for part in parts:
+            _collect(part, found, seen)
+    elif id(value) not in seen and is_record(value):
+        seen.add(id(value))
+        for part in vars(value).values():
             _collect(part, found, seen)
 
 

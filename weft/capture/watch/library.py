@@ -230,7 +230,7 @@ def _is_of_library(cls: type) -> bool:
 _OF_VALUES = frozenset(
     {
         *("full", "full_like", "new_full", "fill_", "tensor", "asarray", "number_in", "print"),
-        *("apply", "paired", "cast", "_setitem", "__setitem__", "__getitem__"),
+        *("apply", "paired", "cast", "_setitem", "__setitem__", "__getitem__", "bernoulli"),
     }
 )
 
@@ -288,6 +288,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     if hooks.watch.numbers and function.__name__ in _TAKE_SIZES:
         values = function.__name__ == "full"  # of the others, all numbers are sizes
         args = (*map(sized, args[:1]), *args[1:]) if values else tuple(map(sized, args))
+    if hooks.watch.numbers and function.__name__ == "bernoulli":  # of a number, and sizes
+        args = (*args[:1], *map(sized, args[1:]))
     changes = bool(hooks.watch.changing.places)
     if hooks.watch.numbers and function.__name__ in _BY_CLASS:
         args = tuple([settled(value) if is_of_numpy(value) else value for value in args])

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from weft.base.asked_sizes import numbers_of
-from weft.base.source import PACKAGE, is_own, user_frame
+from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import operators, settled_numbers
-from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.read_back import caught_file, has_own_handler
 from weft.capture.watch.texts import TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
@@ -61,15 +60,6 @@ def is_logging(function: Any, args: tuple[Any, ...] = ()) -> bool:
     return getattr(sys.modules["logging"], name, None) is function or (
         bool(args) and is_logger(args[0])
     )
-
-
-def takes_texts(function: Any) -> bool:
-    """Whether it is a user's function, which takes texts that are made by each call."""
-    plain = function.__func__ if isinstance(function, types.MethodType) else function
-    if isinstance(plain, types.FunctionType):
-        file = plain.__code__.co_filename
-        return policy(file) == FOLLOW and not is_own(file)
-    return False
 
 
 def showing(function: Any) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from weft.capture.watch.texts import TextParts
+from weft.capture.watch.texts import TextParts, plain_keys
 from weft.core.number import Number, is_outside, python_number
 
 
@@ -30,6 +30,7 @@ def settled(value: Any, keeps: bool = False) -> Any:
             return value
         return cls(parts)
     if cls is dict:
+        plain_keys(value)
         for key, part in list(value.items()):
             value[key] = settled(part, keeps)
     return value

@@ -56,7 +56,9 @@ class TextParts:
             self.parts += part.parts if part.__class__ is TextParts else [part]
 
     def __str__(self) -> str:
-        return "".join(part if isinstance(part, str) else part.text() for part in self.parts)
+        text = "".join(part if isinstance(part, str) else part.text() for part in self.parts)
+        self.parts = [text]  # what it was asked for is guarded from now on
+        return text
 
     def __repr__(self) -> str:
         return repr(str(self))
@@ -105,8 +107,9 @@ class TextParts:
 
     @property
     def is_known(self) -> bool:
-        """Whether each call knows the text before the graph is run."""
-        return all(map(is_outside, self.numbers()))
+        """Whether each call knows the text before the graph is run, and it may be another one."""
+        found = list(self.numbers())
+        return bool(found) and all(map(is_outside, found))
 
     def numbers(self) -> Iterator[Tensor]:
         """The numbers and tensors in it."""
@@ -135,6 +138,14 @@ class TextParts:
             return self._with(lambda number: by_number[id(number)])
 
         return calculation(text, tuple([number.outside.origin for number in found]))
+
+
+def plain_keys(mapping: dict[Any, Any]) -> None:
+    """Give a dict of the run strings as keys, where library code has put in texts."""
+    if any(key.__class__ is TextParts for key in mapping):
+        items = [(str(k) if k.__class__ is TextParts else k, v) for k, v in mapping.items()]
+        mapping.clear()
+        mapping.update(items)
 
 
 def _replaced(value: Any, replace: Callable[[Number], Any]) -> Any:

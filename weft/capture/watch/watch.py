@@ -394,7 +394,9 @@ class Watch:
             member = "__func__" if isinstance(value, types.MethodType) else "__name__"
             self.note(getattr(value, member), origin.attr(member))
             self._remember(value, origin, False)
-        elif not origin.from_args or isinstance(value, BY_IDENTITY):
+        elif isinstance(value, BY_IDENTITY) or not (
+            origin.from_args or self.changing.is_replaced(origin)
+        ):
             self.guard("identity", origin, value, holder=holder)
             self._pinned(value, origin, holder)
         elif isinstance(value, types.FunctionType):
