@@ -51,14 +51,16 @@ class TextParts:
     """A text: strings, and values with how to write them. It behaves as the string that it is."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
+        self._made: str | None = None  # in this run, which has asked for its numbers
         self.parts: list[Any] = []
         for part in parts:
             self.parts += part.parts if part.__class__ is TextParts else [part]
 
     def __str__(self) -> str:
-        text = "".join(part if isinstance(part, str) else part.text() for part in self.parts)
-        self.parts = [text]  # what it was asked for is guarded from now on
-        return text
+        if self._made is None:
+            texts = [part if isinstance(part, str) else part.text() for part in self.parts]
+            self._made = "".join(texts)
+        return self._made
 
     def __repr__(self) -> str:
         return repr(str(self))
