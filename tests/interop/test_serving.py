@@ -248,7 +248,7 @@ def test_the_client_of_the_page(folder: Path, server: Server) -> None:
     (code,) = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     found: dict[str, Any] = {}
     code = code.replace(":8000", f":{server.port}").replace("models/digits", "models/mlp")
-    exec(code.replace("64", "16"), found)
+    exec(code.replace("(1, 64)", "(1, 16)"), found)
     assert found["result"].tobytes() == alone(np.zeros((1, 16), np.float32)).tobytes()
 
 
@@ -339,15 +339,26 @@ def test_slow_and_broken_clients(server: Server) -> None:
 
 
 def test_runs_that_do_not_end_and_a_queue_that_is_full(server: Server) -> None:
+    def waits(value: float) -> dict[str, Any]:
+        return {"inputs": [as_json("x", np.full(2, value, np.float32))]}
+
     def ask(value: float) -> tuple[int, Any, float]:
         start = time.monotonic()
-        x = np.full(2, value, np.float32)
-        status, data = server.infer("until_large", {"inputs": [as_json("x", x)]})
+        status, data = server.infer("until_large", waits(value))
         return status, data, time.monotonic() - start
 
     with concurrent.futures.ThreadPoolExecutor(WAITING + 4) as pool:
         endless = pool.submit(ask, 0.0)
         time.sleep(0.3)
+        gone = server.connection()  # a client that leaves while its request waits
+        gone.request("POST", "/v2/models/until_large/infer", json.dumps(waits(10.0)))
+        deadline = time.monotonic() + 1
+        while server.figure("weft_queue_length") != 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        gone.close()
+        while server.figure("weft_queue_length") != 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert time.monotonic() < deadline
         others = [pool.submit(ask, 10.0) for _ in range(WAITING + 3)]
         assert server.ask("/v2/health/live")[0] == 200  # while the model runs
         statuses = [other.result()[0] for other in others]

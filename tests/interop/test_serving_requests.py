@@ -193,6 +193,24 @@ def test_binary_requests() -> None:
         read_request(head[:-1] + b"\x02", length, flag, Y, 9)
 
 
+def test_damaged_requests_are_answered() -> None:
+    """Whatever the bytes: they are read, or said to be wrong."""
+    random, bad = np.random.default_rng(0), b'[]{}",:019eE.-tn\xff'
+    body, length = of_bytes()
+    for start, end in ((json.dumps(GOOD).encode(), None), (body, length)):
+        for _ in range(500):
+            damaged = bytearray(start)
+            for _ in range(random.integers(1, 4)):
+                at, byte = random.integers(len(damaged)), random.integers(len(bad))
+                damaged[at : at + random.integers(2)] = bad[byte : byte + 1]
+            try:
+                found = read(bytes(damaged), end)
+            except BadRequest:
+                continue
+            assert [x.dtype.name for x in found.arrays] == ["float32", "int8"]
+            assert found.arrays[0].shape[1:] == (2,)
+
+
 EDGES = {
     **{f"uint{n}": [0, 2**n - 1] for n in (8, 16, 32, 64)},
     **{f"int{n}": [-(2 ** (n - 1)), 2 ** (n - 1) - 1] for n in (8, 16, 32, 64)},
@@ -355,10 +373,15 @@ def test_what_fits_together_runs_together() -> None:
         waiting.put(one, i, np.array([0, i], np.float32), at)
     waiting.put(one, 5, np.array([0, 5, 6], np.float32), at)  # another size
     waiting.put(other, 6, np.array([0, 6], np.float32), at)  # another model
-    waiting.put(one, 7, np.array([0, 7], np.float32), at).wanted = False
+    left = waiting.put(one, 7, np.array([0, 7], np.float32), at)
+    assert len(waiting.queue) == 8
+    waiting.queue.drop(left)
+    waiting.queue.drop(left)
+    assert len(waiting.queue) == 7
     waiting.put(one, 8, np.array([0, 8], np.float32), at, seconds=-1)
     waiting.run()
     assert waiting.sizes == [4, 1, 1, 1]
+    assert len(waiting.queue) == 0
     assert {i: float(x[0]) for i, x in waiting.outcomes.items()} == {i: i for i in range(7)}
 
 
@@ -480,7 +503,11 @@ def test_programs_that_are_not_served() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"workers": 0}, {"timeout": 0}, {"max_body": -1}, {"threads": 0}, {"grace": -1.0}]
+    "wrong",
+    [
+        *({"workers": 0}, {"timeout": 0}, {"max_body": -1}, {"threads": 0}, {"grace": -1.0}),
+        *({"port": 70000}, {"idle": float("nan")}, {"timeout": float("inf")}),
+    ],
 )
 def test_options_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(RangeError, match=next(iter(wrong))):

@@ -135,14 +135,19 @@ class App:
         deadline = time.monotonic() + self.options.timeout
         json_length = self._checked_headers(request)
         body = await self._body(request, deadline)
+        held = len(body)
         try:
             self._check_json(json_length, len(body))
             read = read_request(
                 body, json_length, served.inputs, served.results, self.options.max_body
             )
+            if json_length is None:  # else the arrays are parts of the body
+                decoded = sum(x.nbytes for x in read.arrays)
+                held += decoded
+                self._bytes += decoded
             arrays = await self._results(served, read.arrays, deadline)
         finally:
-            self._bytes -= len(body)
+            self._bytes -= held
         head = {"model_name": served.name, "model_version": served.version}
         return _response(write_response(head, read, served.results, arrays))
 
@@ -213,9 +218,11 @@ class App:
             async with asyncio.timeout(deadline - time.monotonic() + 0.25):
                 found = await future
         except TimeoutError:
+            self.jobs.drop(job)
             raise BadRequest("the request could not be answered in time", 504) from None
-        finally:
-            job.wanted = False
+        except asyncio.CancelledError:
+            self.jobs.drop(job)
+            raise
         if isinstance(found, Exception):
             raise found
         return found

@@ -8,6 +8,21 @@ from weft.base.errors import RangeError
 
 __all__ = ["Options"]
 
+#: The least and the largest of options; of all others, 0 or more.
+LIMITS: dict[str, tuple[float, float]] = {
+    "port": (0, 65535),
+    "workers": (1, 1000),
+    "threads": (1, 1000),
+    "max_batch": (1, 1 << 20),
+    "max_delay": (0.0, 60.0),
+    "max_body": (1, 1 << 40),
+    "max_json": (1, 1 << 40),
+    "max_queue": (1, 1 << 20),
+    "timeout": (0.001, 86400.0),
+    "idle": (0.001, 86400.0),
+    "grace": (0.0, 86400.0),
+}
+
 
 @dataclass(frozen=True)
 class Options:
@@ -29,19 +44,14 @@ class Options:
     access_log: bool = False
 
     def __post_init__(self) -> None:
-        least = {"workers": 1, "max_batch": 1, "max_body": 1, "max_json": 1, "max_queue": 1}
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, (int, float)) and not value >= least.get(field.name, 0):
+            least, most = LIMITS.get(field.name, (0, 1 << 62))
+            if isinstance(value, (int, float)) and not least <= value <= most:
                 raise RangeError(
-                    f"{field.name} is {value}: at least {least.get(field.name, 0)} is expected",
+                    f"{field.name} is {value}, not from {least} to {most}",
                     op="serve",
                 )
-        for name in ("timeout", "idle"):
-            if not getattr(self, name) > 0:
-                raise RangeError(f"{name} is {getattr(self, name)}, not above 0", op="serve")
-        if self.threads is not None and self.threads < 1:
-            raise RangeError(f"threads is {self.threads}, not above 0", op="serve")
         if self.stateful and self.workers > 1:
             raise RangeError(
                 "a program that writes to its state is served by one worker",

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from weft.base.errors import InternalError, MemoryError, WeftError
@@ -40,7 +41,7 @@ class Job:
     waiter   for `done`: who waits for this one
     """
 
-    __slots__ = ("came", "deadline", "done", "inputs", "key", "served", "waiter", "wanted")
+    __slots__ = ("came", "deadline", "done", "group", "inputs", "served", "waiter")
 
     def __init__(
         self,
@@ -52,13 +53,13 @@ class Job:
         waiter: Any,
     ) -> None:
         self.served = served
-        self.key = key
+        # Jobs of one group run together; those that must run alone are a group each.
+        self.group: Any = (served, key) if served.batches else self
         self.inputs = inputs
         self.came = time.monotonic()
         self.deadline = deadline
         self.done = done
         self.waiter = waiter
-        self.wanted = True  # False: nobody waits for it any more
 
 
 class JobQueue:
@@ -79,12 +80,25 @@ class JobQueue:
         return self._count
 
     def put(self, job: Job) -> None:
-        # Jobs that must run alone are a group each.
-        key = (job.served, job.key) if job.served.batches else job
         with self._changed:
-            self._waiting.setdefault(key, deque()).append(job)
+            self._waiting.setdefault(job.group, deque()).append(job)
             self._count += 1
             self._changed.notify()
+
+    def drop(self, job: Job) -> None:
+        """Take a job out, if it has not begun: nobody waits for it any more."""
+        with self._changed:
+            group = self._waiting.get(job.group, ())
+            if job in group:
+                self._take(job.group, [job])
+
+    def _take(self, key: Any, jobs: Sequence[Job]) -> None:
+        group = self._waiting[key]
+        for job in jobs:
+            group.remove(job)
+        if not group:
+            del self._waiting[key]
+        self._count -= len(jobs)
 
     def close(self) -> None:
         """End the loop, when what waits is done."""
@@ -120,12 +134,10 @@ class JobQueue:
                 if left > 0 and may_grow and not self._closed:
                     self._changed.wait(left)
                     continue
-                jobs = [group.popleft() for _ in range(min(self.most, len(group)))]
-                if not group:
-                    del self._waiting[key]
-                self._count -= len(jobs)
+                jobs = list(islice(group, self.most))
+                self._take(key, jobs)
                 now = time.monotonic()
-                found = [job for job in jobs if job.wanted and job.deadline > now]
+                found = [job for job in jobs if job.deadline > now]
                 if found:
                     return found
 

@@ -6,7 +6,6 @@ the program does with its first axis. So nothing has to be known about the progr
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +58,6 @@ class Served:
         self._count = "requests"  # the name of how many run together
         self._together = None if self.why_alone else self._batched()
         self._known: set[Key] = set()
-        self._lock = threading.Lock()
 
     # --- running together ---------------------------------------------------------------------
 
