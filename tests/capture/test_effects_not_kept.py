@@ -129,22 +129,23 @@ def test_a_buffer_that_a_loop_fills() -> None:
 
 
 def test_a_path_that_python_must_run_is_not_begun(capsys: Any) -> None:
-    """What comes before the question has been recorded, and is not shown by the recording, too."""
+    """What comes before the question has been recorded, and is shown once, also where the path is
+    found to be new, is recorded, or cannot be."""
 
     def f(x: Tensor) -> Tensor:
-        print("begins")
+        print("begins with", x.sum().item())
+        assert x.sum() > 0
+        if x.sum() > 0:
+            print(x[0].item() / x[0].item(), "is positive")
         n = len("-" * int(x.sum()))
         if n > 2:
             time.time()
         return x * n
 
     compiled = weft.compile(f)
-    for number in (1.0, 3.0, 4.0):  # two recordings that are not kept
-        compiled(weft.tensor([number]))
-    capsys.readouterr()
-    for number in (1.0, 3.0, 5.0, 1.0, 4.0):
+    for number in (1.0, 2.0, 3.0, 4.0, 1.0, 3.0, 5.0, 2.0):
         assert compiled(weft.tensor([number])).tolist() == [number * number]
-        assert capsys.readouterr().out == "begins\n"
+        assert capsys.readouterr().out == f"begins with {number}\n1.0 is positive\n"
 
 
 def test_a_call_back_into_python_before_it() -> None:

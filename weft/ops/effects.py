@@ -36,6 +36,8 @@ class Done(threading.local):
     again     those that a call has made already, where it is run by Python after all
     waiting   whether effects that only show or check are skipped, while a recording computes a
               value that Python asks for
+    later     what is to be shown as soon as the call is sure to have a path; None: it is shown
+              at once
     """
 
     given: dict[int, Any] | None = None
@@ -43,6 +45,7 @@ class Done(threading.local):
     calls: Sequence[Any] = ()
     again: Sequence[Any] = ()
     waiting = False
+    later: list[tuple[int, Callable[[], None]]] | None = None
 
 
 done = Done()
@@ -100,8 +103,38 @@ def apart() -> Iterator[None]:
         done.given = given
 
 
-def _once(act: Callable[[], Any], *, may_wait: bool = True) -> Any:
-    """Do the next effect, or return its earlier result."""
+@contextlib.contextmanager
+def showing_later() -> Iterator[None]:
+    """A context that shows nothing before `show_now`, an error, or a call of Python; what is never
+    shown does not count as done."""
+    before, done.later = done.later, []
+    try:
+        yield
+    except Exception:
+        show_now()
+        raise
+    finally:
+        done.later = before
+
+
+def show_now() -> None:
+    """Show what was to be shown later."""
+    acts, done.later = done.later, None
+    for number, act in acts or ():
+        act()
+        if done.given is not None:
+            done.given[number] = None
+
+
+def _once(
+    act: Callable[[], Any], *, may_wait: bool = True, shows: bool = False, silent: bool = False
+) -> Any:
+    """Do the next effect, or return its earlier result.
+
+    may_wait   whether it only shows or checks something
+    shows      whether it may be done later, but in order
+    silent     whether nobody can see it, so that it may be done before those
+    """
     given = done.given
     if given is None:
         return None if done.waiting and may_wait else act()
@@ -111,6 +144,11 @@ def _once(act: Callable[[], Any], *, may_wait: bool = True) -> Any:
         return given[number]
     if done.waiting and may_wait:
         return None
+    if shows and done.later is not None:
+        done.later.append((number, act))
+        return None
+    if not silent:
+        show_now()
     waiting, done.waiting = done.waiting, False
     try:
         with apart():  # graphs that it runs have effects of their own
@@ -129,7 +167,8 @@ def _shown_type(token: Any, *values: TensorType, show: Any) -> TokenType:
 
 
 def _show(_run: Any, token: Any, *values: Any, show: Callable[..., None]) -> Any:
-    _once(lambda: show(*values))
+    kept = values if done.later is None else _kept(values)
+    _once(lambda: show(*kept), shows=True)
     return ((),)
 
 
@@ -144,7 +183,7 @@ def _check(_run: Any, token: Any, predicate: Any, *values: Any, message: Any) ->
         if not bool(predicate):
             raise message(*values)
 
-    _once(check)
+    _once(check, silent=done.later is not None and bool(predicate))
     return ((),)
 
 
@@ -167,9 +206,12 @@ def _called_type(
 
 
 def _call(_run: Any, token: Any, *values: Any, function: Any, results: Any) -> Any:
+    counts = done.given is not None
+
     def call() -> Any:
         made = function(*values)
-        done.calls = [*done.calls, made]
+        if counts:
+            done.calls = [*done.calls, made]
         return made
 
     return ((), *_once(call, may_wait=False))

@@ -9,7 +9,6 @@ and writes at its end, so an update of another thread in between would be lost.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
@@ -58,7 +57,7 @@ from weft.convert.kept import is_kept, name_of
 from weft.core.bind import recorder, recording
 from weft.ir.graph import Graph, Value
 from weft.ir.signature import OutputRouting
-from weft.ops.effects import begin_call, called_before, done, end_call, silently
+from weft.ops.effects import begin_call, called_before, done, end_call, show_now, showing_later
 
 __all__ = ["CaptureWarning", "Compiled"]
 
@@ -281,18 +280,10 @@ class Captured(Inspectable, Generic[P, R]):
 
     def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
         """Run a recorded path. `alone`: this thread holds the lock, and so may write."""
-        if self._uncacheable or len(self.recordings) >= self.policy.limit:
-            # Perhaps Python must run the call: then nothing of it may have been shown before.
-            with contextlib.suppress(Exception), silently():
-                found = self._run_path(args, kwargs, alone, looks=True)
-                if found.__class__ is Miss:
-                    return found
-        return self._run_path(args, kwargs, alone)
+        with showing_later():  # perhaps there is no path for this call, and Python runs it
+            return self._run_path(args, kwargs, alone)
 
-    def _run_path(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool, looks: bool = False
-    ) -> Any:
-        """The same; `looks`: only to find out whether there is a path, without its end."""
+    def _run_path(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool) -> Any:
         numbers: Numbers = {}
         taken: list[Segment] = []
         forms: list[Any] = []  # what was run for each of them
@@ -307,8 +298,8 @@ class Captured(Inspectable, Generic[P, R]):
                 return Miss(taken, candidates=candidates)
             if not alone and self._writes:  # another thread has just recorded such a path
                 return _WRITES
-            if looks and segment.question is None:
-                return None
+            if segment.question is None:
+                show_now()
             if segment.fast_path is not None:
                 self._latest = segment
                 return segment.fast_path(given, args, kwargs)
@@ -330,7 +321,7 @@ class Captured(Inspectable, Generic[P, R]):
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has just recorded a path that uses more of this segment.
-                    return self._run_path(args, kwargs, alone, looks)
+                    return self._replay(args, kwargs, alone)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
