@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,30 @@ def test_what_is_cheap() -> None:
     assert not cheap(lambda x: x + x, 1000, 1000)
     assert not cheap(lambda x: x @ x.T, weft.dim("n"), 512)  # by a likely size
     assert not cheap(unknown, 4)
+
+
+@pytest.mark.parametrize("watched", ["forward", "backward", "both", "neither"])
+def test_what_a_loop_saved_is_read_by_tools_and_back(watched: str) -> None:
+    """The stacks between a forward and a backward run: tools run graphs by the interpreter."""
+
+    def f(x: Any) -> Any:
+        total = x * 0
+        while total.sum() < 20:
+            y = x
+            while y.sum() < 8:
+                y = y * x
+            total = total + y
+        return total
+
+    def run(call: Any) -> list[float]:
+        x = weft.tensor([1.5, 2.0], dtype=weft.float64, requires_grad=True)
+        with weft.detect_nan() if watched in ("forward", "both") else nullcontext():
+            y = call(x)
+        with weft.detect_nan() if watched in ("backward", "both") else nullcontext():
+            (g,) = weft.autograd.grad((y * y).sum(), x)
+        found: list[float] = g.tolist()
+        return found
+
+    want = run(weft.compile(f, backend="interpret"))
+    for scheduler in ("fifo", "pool"):
+        assert run(weft.compile(f, backend=Dataflow(scheduler))) == want

@@ -50,7 +50,7 @@ class RunObserver:
 
 
 class Runner:
-    """What evaluates control flow and ops on stacks: `run(graph, inputs)`, `run.call` and others.
+    """What evaluates control flow and ops on stacks: `run(graph, inputs)`, `run.call`.
 
     call     how ops are called
     sizes    the symbolic sizes in this run
@@ -63,11 +63,6 @@ class Runner:
         self.call = call
         self.sizes = sizes
         self.watch = watch
-
-    def type_of(self, value: Any) -> TensorType:
-        """The type of a value that is no stack."""
-        kind: TensorType = value.type
-        return kind
 
     def __call__(self, program: PreparedGraph, inputs: Sequence[Any]) -> list[Any]:
         """The outputs of a nested graph, which has its own symbolic sizes."""

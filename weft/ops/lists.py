@@ -90,8 +90,7 @@ def _item(run: Any, stack: Any, place: Any) -> tuple[Any, ...]:
 def _only(run: Any, x: Any, place: Any) -> tuple[Any, ...]:
     zeros = OPS["stack_zeros"].eval
     assert callable(zeros)
-    kind = run.type_of(x)
-    (empty,) = zeros(run, shape=kind.shape, dtype=kind.dtype, device=kind.device, depth=1)
+    (empty,) = zeros(run, shape=tuple(x.shape), dtype=x.dtype, device=x.device, depth=1)
     return (Only(x, int(place), empty),)
 
 

@@ -12,7 +12,7 @@ from weft.core.call_errors import cause, explained
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for
 from weft.ir.op import Op
-from weft.ir.types import TensorType
+from weft.ops.stacks import is_stack
 
 ndarray = np.ndarray
 generic = np.generic
@@ -70,17 +70,8 @@ def unwrapped(out: Any) -> Any:
     return out
 
 
-class ArrayRunner:
-    """What evaluates ops on stacks of arrays, as `weft.ir.interpret.Runner` does with tensors."""
-
-    __slots__ = ("_quiet", "sizes")
-
-    def __init__(self, env: Env, sizes: dict[str, int]) -> None:
-        self._quiet = env.quiet
-        self.sizes = sizes
-
-    def call(self, op: Op, *arrays: Any, **attrs: Any) -> Any:
-        return call_op(op, list(arrays), attrs, self._quiet)
-
-    def type_of(self, value: Any) -> TensorType:
-        return wrap(value).type
+def outside(value: Any) -> Any:
+    """A value as the rest of Weft has it: a tensor for an array; stacks, tokens and counts stay."""
+    if is_stack(value) or value.__class__ in (int, bool, Tensor):
+        return value
+    return wrap(value)

@@ -7,11 +7,11 @@ from typing import Any
 
 from weft.core.autocast import as_recorded
 from weft.core.grad_mode import no_grad
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.interpret import sizes_of
 from weft.passes.lowering.frames import LowerControlFlow
-from weft.runtime.dataflow.arrays import Env
+from weft.runtime.dataflow.arrays import Env, outside
 from weft.runtime.dataflow.failures import cannot_finish
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.dataflow.plan import ExecutionPlan
@@ -48,7 +48,7 @@ class DataflowProgram(Program):
         del inputs  # the run frees each input after its last use: hold no reference here
         with no_grad(), as_recorded():
             found = self.run(values)
-        return [_output(value) for value in found]
+        return [outside(value) for value in found]
 
     def recorder(self) -> Callable[[list[Tensor]], tuple[list[Tensor], Any]]:
         return self.recorded
@@ -63,7 +63,7 @@ class DataflowProgram(Program):
 
         with no_grad(), as_recorded():
             found = self.run([x._data if isinstance(x, Tensor) else x for x in inputs], note)
-        return [_output(value) for value in found], made[0].timeline
+        return [outside(value) for value in found], made[0].timeline
 
     def run(self, values: list[Any], begin: Callable[..., Run] = Run) -> list[Any]:
         """The outputs for these arrays; the list is emptied."""
@@ -80,8 +80,3 @@ class DataflowProgram(Program):
         if run.results is None:
             raise cannot_finish(run)
         return run.results
-
-
-def _output(value: Any) -> Any:
-    """A tensor for an array; tokens and stacks as they are."""
-    return value if isinstance(value, tuple) else wrap(value)

@@ -22,13 +22,15 @@ from typing import Any
 
 from weft.base.dims import bind_all, dims_in, has_dims, substitute, typical
 from weft.base.errors import GraphError
+from weft.core.bind import bind
 from weft.core.call_errors import cause, explained
 from weft.core.tensor import wrap
 from weft.ir.graph import Node
+from weft.ir.interpret import Runner
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.flow import FLOW_START
-from weft.runtime.dataflow.arrays import ArrayRunner, Env, asarray, call_op, ndarray, unwrapped
+from weft.runtime.dataflow.arrays import Env, asarray, call_op, ndarray, outside, unwrapped
 
 __all__ = ["Task", "task_for", "task_of"]
 
@@ -167,18 +169,15 @@ def _two_arrays(op: Op) -> Call:
 
 
 def _on_stacks(node: Node, symbolic: bool) -> Call:
-    """Ops on stacks, counters and tokens; effects get tensors, as users see them."""
+    """Ops on stacks and tokens, and effects. They get tensors, as from the interpreter: stacks hold
+    tensors in all executors, as one may pop what another pushed."""
     op, attrs, count = node.op, node.attrs, len(node.outputs)
     evaluate: Any = op.eval
-    python = Trait.PYTHON in op.traits
 
     def call(values: list[Any], env: Env) -> Any:
         given = substitute(attrs, env.sizes, partly=True) if symbolic else attrs
-        if python:
-            values = [value if value.__class__ is tuple else wrap(value) for value in values]
-        out = evaluate(ArrayRunner(env, env.sizes), *values, **given)
-        if python:
-            out = unwrapped(out)
+        made = evaluate(Runner(bind, env.sizes), *map(outside, values), **given)
+        out = unwrapped(made)
         return out[0] if count == 1 else out
 
     return call
