@@ -46,6 +46,7 @@ class EmulatedDriver:
         self.log: list[str] = []
         self.prepared: set[Convolution] = set()
         self._libraries: list[Any] = []
+        self._graphs: list[list[Callable[[], None]]] = []  # that are captured, the innermost last
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         if not names:
@@ -73,11 +74,35 @@ class EmulatedDriver:
     def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
         address, waits, name = function
         self.log.append(name)
-        with _one:
-            run_blocks(address, list(addresses), blocks, threads, waits)
+        given = list(addresses)
+
+        def run() -> None:
+            with _one:
+                run_blocks(address, given, blocks, threads, waits)
+
+        self._start(run)
+
+    def _start(self, work: Callable[[], None]) -> None:
+        """Do some work now; or whenever the graph is launched that is captured now."""
+        if self._graphs:
+            self._graphs[-1].append(work)
+        else:
+            work()
+
+    def _captured(self, run: Callable[[], None]) -> list[Callable[[], None]]:
+        """What `run` starts: addresses are those of now, as in a CUDA graph."""
+        self._graphs.append([])
+        try:
+            run()
+        finally:
+            made = self._graphs.pop()
+        return made
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         self.log.append("product")
+        self._start(lambda: self._product(call, dtype, result, addresses))
+
+    def _product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         n, m, k = call.rows, call.columns, call.terms
         for number in range(call.count):
             a, b, c = (
@@ -97,6 +122,9 @@ class EmulatedDriver:
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         self.log.append("convolution")
+        self._start(lambda: self._convolution(call, addresses))
+
+    def _convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         dtype = call.dtype
         *given, out = [
             _matrix(address, 1, size_of(shape), False, size_of(shape), dtype).reshape(shape)
@@ -107,20 +135,35 @@ class EmulatedDriver:
 
     def copy(self, to: int, source: int, size: int) -> None:
         self.log.append("copy")
-        ctypes.memmove(to, source, size)
+        self._start(lambda: ctypes.memmove(to, source, size) and None)
 
     def clear(self, address: int, size: int) -> None:
-        ctypes.memset(address, 0, size)
+        self._start(lambda: ctypes.memset(address, 0, size) and None)
+
+    def number(self, address: int) -> int:
+        return ctypes.c_int32.from_address(address).value
 
     def repeat(self, predicate: int, flag: int, run: Callable[[], None]) -> None:
-        while _holds(predicate) and not ctypes.c_int32.from_address(flag).value:
-            self.log.append("again")
-            run()
+        body = self._captured(run)
+
+        def loop() -> None:
+            while _holds(predicate) and not self.number(flag):
+                self.log.append("again")
+                for work in body:
+                    work()
+
+        self._start(loop)
 
     def choose(
-        self, predicate: int, _flag: int, yes: Callable[[], None], no: Callable[[], None]
+        self, predicate: int, flag: int, yes: Callable[[], None], no: Callable[[], None]
     ) -> None:
-        (yes if _holds(predicate) else no)()
+        sides = [self._captured(no), self._captured(yes)]
+
+        def branch() -> None:
+            for work in sides[_holds(predicate)] if not self.number(flag) else ():
+                work()
+
+        self._start(branch)
 
     def in_turn(self, before: int) -> int:
         return before
@@ -130,7 +173,13 @@ class EmulatedDriver:
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None] | None:
         self.log.append("capture")
-        return run
+        graph = self._captured(run)
+
+        def launch() -> None:
+            for work in graph:
+                work()
+
+        return launch
 
 
 def _holds(predicate: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.base.shapes import size_of
 from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import SMALL_CONSTANT, NotNative
 from weft.codegen.cuda.block import BlockCode, room_of
@@ -21,7 +22,7 @@ from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType
-from weft.ops.cards import CONCAT, NLL, WHILE
+from weft.ops.cards import CONCAT, MATMUL, NLL, WHILE
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -151,6 +152,8 @@ class CudaEmitter(Emitter):
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         group = step.group
         one = self._whole is not None or not self._blocks.isdisjoint(self.inside)
+        if group.kind == "call" and _is_widened(step.nodes[0]):
+            raise NotNative("a product of narrow matrices with a wide result has no code here")
         if self._block is not None and one:
             node = step.nodes[0]
             checked = not self.inside and node.op is NLL and is_input(node.inputs[1])
@@ -313,6 +316,14 @@ class CudaEmitter(Emitter):
                 yield Work(kind, step, buffers=buffers, views=views)
             else:
                 yield Work("call", step)
+
+
+def _is_widened(node: Node) -> bool:
+    """Whether a product has a wider result than its operands: its card would round it."""
+    if node.op is not MATMUL or is_host(node.out):
+        return False
+    empty = size_of(node.inputs[0].tensor_type.shape) == 0
+    return node.inputs[0].tensor_type.dtype is not node.out.tensor_type.dtype and not empty
 
 
 def _is_there(value: Value, plan: GraphPlan) -> bool:

@@ -6,6 +6,7 @@ the wide matrices, at the speed of narrow ones.
 
 from __future__ import annotations
 
+from weft.base.device import CPU
 from weft.base.dtypes import bfloat16, float16, float32
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.types import TensorType
@@ -37,6 +38,8 @@ def _narrow(graph: Graph) -> Graph:
 
 def _is_wide_product(node: Node) -> bool:
     if node.op is not MATMUL or node.out.tensor_type.dtype is not float32:
+        return False
+    if node.out.tensor_type.device == CPU:  # there, cards compute, in one dtype
         return False
     sources = [_source(value) for value in node.inputs]
     kinds = {source.tensor_type.dtype for source in sources if source is not None}

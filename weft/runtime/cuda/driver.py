@@ -61,6 +61,9 @@ class Driver(Protocol):
     def clear(self, address: int, size: int) -> None:
         """Start to set some bytes to 0."""
 
+    def number(self, address: int) -> int:
+        """An int32 on the GPU; waits for all that was started."""
+
     def repeat(self, predicate: int, flag: int, run: Callable[[], None]) -> None:
         """What `run` starts again and again, while a byte is not 0, and a flag is."""
 
@@ -201,13 +204,22 @@ class CupyDriver:
 
     def _holds(self, predicate: int, flag: int) -> bool:
         """Whether a byte on the GPU is not 0, and no kernel has failed."""
-        runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
         byte, status = ctypes.c_uint8(), ctypes.c_int32()
-        for number, address in ((byte, predicate), (status, flag)):
+        self._bring((byte, predicate), (status, flag))
+        return byte.value != 0 and status.value == 0
+
+    def number(self, address: int) -> int:
+        found = ctypes.c_int32()
+        self._bring((found, address))
+        return found.value
+
+    def _bring(self, *pairs: tuple[Any, int]) -> None:
+        """Copy numbers from the GPU, each from its address; waits for all that was started."""
+        runtime, stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream()
+        for number, address in pairs:
             kind, size = runtime.memcpyDeviceToHost, ctypes.sizeof(number)
             runtime.memcpyAsync(ctypes.addressof(number), address, size, kind, stream.ptr)
         stream.synchronize()
-        return byte.value != 0 and status.value == 0
 
     def in_turn(self, before: int) -> int:
         now: int = self._cupy.cuda.get_current_stream().ptr

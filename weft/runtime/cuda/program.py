@@ -353,7 +353,7 @@ class CudaProgram(Program):
         """Wait for the run. If a node failed in it, raise its error; no input was written. If the
         memory of stacks was full, make it larger: then the run is to be repeated. A program without
         such nodes is not waited for."""
-        status = int(self._family.to_numpy(self._failed)[0])
+        status = self._driver.number(self._driver.address(self._failed))
         if not status:
             return False
         self._failed[...] = 0
@@ -480,8 +480,9 @@ class CudaProgram(Program):
             if number in self._host_results or number in self._written:
                 continue
             if value in self._fixed or self._plan.root.outputs.get(value) != number:
-                out = buffers.outputs[number]
-                out.reshape(-1)[...] = buffers.array(value).reshape(-1)
+                out, array = buffers.outputs[number], buffers.array(value)
+                to, source = self._driver.address(out), self._driver.address(array)
+                self._driver.copy(to, source, value.tensor_type.nbytes)
 
     def _start(self, launch: Launch, addresses: Sequence[int]) -> None:
         function = self._functions[launch.name]

@@ -30,8 +30,16 @@ class Stacks:
 
     def grow(self) -> None:
         """Take more memory. What was in it is lost."""
-        size = self.size * TIMES or FIRST
+        before = self.size
         self._memory = None
+        try:
+            self._take(before * TIMES or FIRST)
+        except MemoryError:
+            if before:
+                self._take(before)
+            raise
+
+    def _take(self, size: int) -> None:
         self._memory = self._driver.empty((size,), np.uint8)
         self.size = size
         start = -(-self._driver.address(self._memory) // 256) * 256
