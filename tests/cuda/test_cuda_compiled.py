@@ -134,6 +134,26 @@ def test_samples(row: Row) -> None:
                 break
 
 
+@pytest.mark.parametrize("shape", [(5, 9), (2, 3, 9), (9,), (0, 9)])
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_linear_of_narrow_floats_reads_them_as_they_are(shape: tuple[int, ...], name: str) -> None:
+    """The product is summed and kept in float32, and rounded once, with the bias."""
+    x, w, b = (values(*s, dtype=name, seed=i) for i, s in enumerate((shape, (7, 9), (7,))))
+    compiled = native(F.linear)
+    wide = x.numpy().astype(np.float32) @ w.numpy().astype(np.float32).T
+    want = (wide + b.numpy().astype(np.float32)).astype(b.numpy().dtype)
+    for _ in range(3):
+        got = compiled(x.cuda(), w.cuda(), b.cuda()).numpy()
+        eps = 2.0**-7 if name == "bfloat16" else 2.0**-10
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got.astype("f4"), want.astype("f4"), rtol=eps, atol=1e-6)
+    products = [work.step.nodes[0] for work in program(compiled).work if work.kind == "product"]
+    if 0 not in shape and REAL is False:
+        np.testing.assert_array_equal(got, want)
+        kinds = [[str(v.tensor_type.dtype) for v in (*n.inputs, n.out)] for n in products]
+        assert kinds == [[f"weft.{name}", f"weft.{name}", "weft.float32"]]
+
+
 def training(device: str, compiled: bool, name: str, steps: int = 8) -> list[float]:
     weft.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(12, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 5))).to(
