@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from weft.base.device import CPU
 from weft.codegen.arguments import arguments, places
-from weft.codegen.contract import NotNative
+from weft.codegen.contract import ELEMENT, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.heap import END, FREE
 from weft.codegen.control.lists import STACK_OPS
@@ -128,15 +128,18 @@ class BlockCode:
         writer.copy_results()
         f.do("ret i32 0")
 
-    def step_kernel(self, step: Step, name: str) -> Launch:
+    def step_kernel(self, step: Step, name: str, *, top_is_copied: bool = False) -> Launch:
         """The kernel of one step, of control flow or on stacks. Its buffers are those of the step
-        (the last one of control flow is its memory), and those of `_kernel`."""
+        (the last one of control flow is its memory), and those of `_kernel`. `top_is_copied`: of an
+        element that is popped, another kernel copies the value."""
         for nested in step.nested:
             self.graph(nested)
         node, count = step.nodes[0], len(arguments(step.group, step.kernels))
         f, at = self._run(f"{name}_run", count)
         given = at[: len(node.inputs)]
         out = at[len(node.inputs) : len(node.inputs) + len(node.outputs)]
+        if top_is_copied:
+            _pop_below(f, given[0], out[0])
         if step.kind == "stack":
             STACK_OPS[node.op.name](f, node, given, out, _check(f))
         else:
@@ -288,6 +291,16 @@ class _Writer:
             if plan.outputs.get(value) != number and not _is_host(value):
                 to = slot(f, "%table", len(plan.graph.inputs) + number)
                 copy(f, to, self._address(value), size_of_type(value.type))
+
+
+def _pop_below(f: Function, stack: Ptr, below: Ptr) -> None:
+    """Return from a pop of an element with the stack below it; go on with all other pops."""
+    cell = stack.of("ptr").load_ptr("ptr")
+    some = f(f"icmp ne ptr {cell}, null")
+    with f.when(some), f.when(f(f"icmp eq i64 {cell.of('i64').load()}, {ELEMENT}")):
+        below.of("ptr").store(cell.bytes(8).of("ptr").load())
+        f.do("ret i32 0")
+        f.block(f.fresh("never"))
 
 
 def room_of(step: Step) -> int:

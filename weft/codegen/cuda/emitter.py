@@ -12,7 +12,7 @@ from weft.codegen.contract import SMALL_CONSTANT, NotNative
 from weft.codegen.cuda.block import BlockCode, room_of
 from weft.codegen.cuda.convolution import CONVOLUTIONS
 from weft.codegen.cuda.fits import block_threads, whole_threads
-from weft.codegen.cuda.flow import Room, check_flow, emit_counter, emit_push, emit_reset
+from weft.codegen.cuda.flow import Room, check_flow, emit_counter, emit_push, emit_reset, emit_top
 from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
@@ -21,8 +21,9 @@ from weft.codegen.cuda.nodes import FAILING_NODES, NODES, emit_check
 from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.types import StackType
+from weft.ir.types import StackType, TensorType
 from weft.ops.cards import CONCAT, MATMUL, NLL, WHILE
+from weft.ops.stacks import STACK_POP
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -49,6 +50,8 @@ FLAG, STACKS, EMPTY_STACKS = "flag", "stacks", "empty stacks"
 ARENA = "arena"
 #: Parts that are joined by a kernel each; more of them are items of one kernel.
 FEW_PARTS = 8
+#: Bytes of a value on a stack that many blocks copy.
+LARGE = 1 << 12
 #: The most threads of a kernel of one block.
 BLOCK = 512
 
@@ -132,7 +135,7 @@ class CudaEmitter(Emitter):
             self._block = BlockCode(self.module, threads, stacks=stacks, whole=True)
             self.stacks = stacks
             return
-        threads = max(self._choose(graph, most), min(32, most))
+        threads = self._choose(graph, most) or most
         self._block = BlockCode(self.module, threads, stacks=True, whole=False)
 
     def _choose(self, graph: Graph, most: int) -> int:
@@ -225,13 +228,22 @@ class CudaEmitter(Emitter):
             raise NotNative(f"{step.nodes[0].op.name} has no code for GPUs yet")
         if step.nested and step.nodes[0] not in self._blocks:
             return self._around(step, name)
-        launch = self._block.step_kernel(step, name)
-        self._launches[id(step)] = (launch,)
+        launches = self._wide_top(step, name) if step.kind == "stack" else ()
+        launch = self._block.step_kernel(step, name, top_is_copied=bool(launches))
+        self._launches[id(step)] = (*launches, launch)
         self._stacked.add(id(step))
         fails = self.target.may_fail(step.group)
         self.may_fail = self.may_fail or fails
         self.stacks = True
         return [Kernel(name, 1, 20_000.0, room_of(step))]
+
+    def _wide_top(self, step: Step, name: str) -> tuple[Launch, ...]:
+        """A kernel of many blocks that copies a large value that is popped."""
+        node = step.nodes[0]
+        value = node.outputs[-1]
+        if node.op is not STACK_POP or not isinstance(value.type, TensorType):
+            return ()
+        return (emit_top(self.module, f"{name}_top", value),) if value.type.nbytes > LARGE else ()
 
     def _around(self, step: Step, name: str) -> list[Kernel]:
         """Control flow around launches."""

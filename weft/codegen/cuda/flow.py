@@ -16,6 +16,7 @@ from weft.codegen.contract import ELEMENT, PAYLOAD, NotNative, Status
 from weft.codegen.control.heap import ALIGN
 from weft.codegen.cuda.builder import KernelBuilder
 from weft.codegen.cuda.loops import Launch
+from weft.codegen.index import Ptr
 from weft.codegen.text import Module
 from weft.ir.graph import Node, Value
 from weft.ir.types import StackType, TensorType
@@ -23,7 +24,7 @@ from weft.ops.cards import IF, SCAN, WHILE
 from weft.schedule.memory import size_of_type
 from weft.schedule.plan import Step
 
-__all__ = ["Room", "check_flow", "emit_counter", "emit_push", "emit_reset"]
+__all__ = ["Room", "check_flow", "emit_counter", "emit_push", "emit_reset", "emit_top"]
 
 #: Nodes times iterations of a scan: each iteration is launched by itself.
 MOST = 1 << 13
@@ -103,35 +104,56 @@ def emit_counter(module: Module, name: str) -> Launch:
 
 def emit_push(module: Module, name: str, value: Value) -> list[Launch]:
     """Two kernels that push a value: the first copies it to free memory, the second takes that.
-    Buffers: the stack, the value, the bounds of the memory of stacks, the flag."""
+    Buffers: the stack, the value, the stack with it, the bounds of the memory of stacks, the
+    flag."""
     size = size_of_type(value.type)
     taken = -(-(PAYLOAD + size) // ALIGN) * ALIGN
-    builder = KernelBuilder(module, f"{name}_copy", 4)
-    f, threads = builder.f, module.machine.threads
-    flag, bounds = builder.buffer(3, "i32"), builder.buffer(2, "ptr")
+    builder = KernelBuilder(module, f"{name}_copy", 5)
+    f = builder.f
+    flag, bounds = builder.buffer(4, "i32"), builder.buffer(3, "ptr")
     builder.stop_if(flag)
     free = bounds.load_ptr()
     with f.when(f(f"icmp ugt ptr {free.bytes(taken)}, {(bounds + 2).load()}")):
         flag.store(int(Status.OUT_OF_MEMORY))
         f.do("ret void")
         f.block(f.fresh("never"))
+    copy = _copied(builder, free.bytes(PAYLOAD), builder.buffer(1, "i8"), size)
+    builder = KernelBuilder(module, f"{name}_link", 5)
+    builder.stop_if(builder.buffer(4, "i32"))
+    bounds = builder.buffer(3, "ptr")
+    cell = bounds.load_ptr()
+    cell.of("i64").store(ELEMENT)
+    cell.bytes(8).of("ptr").store(builder.buffer(0, "ptr").load())
+    cell.bytes(16).of("ptr").store("null")
+    builder.buffer(2, "ptr").store(cell)
+    bounds.store(cell.bytes(taken))
+    builder.end(1)
+    return [copy, Launch(builder.name, 1, 1)]
+
+
+def emit_top(module: Module, name: str, value: Value) -> Launch:
+    """A kernel that copies the top of a stack, if that is an element. Buffers: the stack, the stack
+    below, which it does not write, the top; three more, the last of them the flag."""
+    builder = KernelBuilder(module, name, 6)
+    f = builder.f
+    builder.stop_if(builder.buffer(5, "i32"))
+    cell = builder.buffer(0, "ptr").load_ptr()
+    with f.when(f(f"icmp eq ptr {cell}, null")):
+        f.do("ret void")
+        f.block(f.fresh("never"))
+    with f.when(f(f"icmp ne i64 {cell.of('i64').load()}, {ELEMENT}")):
+        f.do("ret void")
+        f.block(f.fresh("never"))
+    return _copied(builder, builder.buffer(2, "i8"), cell.bytes(PAYLOAD), size_of_type(value.type))
+
+
+def _copied(builder: KernelBuilder, to: Ptr, source: Ptr, size: int) -> Launch:
+    """The end of a kernel whose threads copy memory, whose addresses are multiples of 16."""
+    f, threads = builder.f, builder.machine.threads
     piece = next(one for one in (16, 4, 2, 1) if size % one == 0)
     kind = f"i{8 * piece}"
     item = builder.block() * threads + builder.thread()
     with f.when(f(f"icmp ult i64 {item}, {size // piece}")):
-        one = (builder.buffer(1, kind) + item).load()
-        (free.bytes(PAYLOAD).of(kind) + item).store(one)
+        (to.of(kind) + item).store((source.of(kind) + item).load())
     builder.end(threads)
-    copy = Launch(builder.name, -(-(size // piece) // threads), threads)
-    builder = KernelBuilder(module, f"{name}_link", 4)
-    f = builder.f
-    builder.stop_if(builder.buffer(3, "i32"))
-    stack, bounds = builder.buffer(0, "ptr"), builder.buffer(2, "ptr")
-    cell = bounds.load_ptr()
-    cell.of("i64").store(ELEMENT)
-    cell.bytes(8).of("ptr").store(stack.load())
-    cell.bytes(16).of("ptr").store("null")
-    stack.store(cell)
-    bounds.store(cell.bytes(taken))
-    builder.end(1)
-    return [copy, Launch(builder.name, 1, 1)]
+    return Launch(builder.name, -(-(size // piece) // threads), threads)

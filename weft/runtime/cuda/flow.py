@@ -146,7 +146,8 @@ def _while(
             program._start(counter, [out[count]])
             for number, value in enumerate(places[count:]):
                 for launch in pushes[2 * number : 2 * number + 2]:
-                    program._start(launch, [out[count + 1 + number], value, bounds, flag])
+                    stack = out[count + 1 + number]
+                    program._start(launch, [stack, value, stack, bounds, flag])
         ask()
 
     ask()

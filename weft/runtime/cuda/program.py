@@ -13,29 +13,20 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from weft.base.config import verifies_plans
-from weft.base.device import CPU, Device
+from weft.base.device import CPU
 from weft.base.errors import InternalError
 from weft.base.precision import rounds_to_tf32
 from weft.codegen.contract import NotNative, Status
-from weft.codegen.cuda.attention import attends
 from weft.codegen.cuda.convolution import convolution_of
 from weft.codegen.cuda.emitter import (
-    ARENA,
-    EMPTY_STACKS,
-    FLAG,
-    CudaEmitter,
-    NotForBlock,
     Result,
     Work,
 )
 from weft.codegen.cuda.loops import Launch
-from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import matrices
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
@@ -45,22 +36,17 @@ from weft.ir.dispatch import family_for
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import PreparedGraph, run_node
 from weft.ir.literal import Literal
-from weft.ir.op import Trait
-from weft.ir.types import StackType, TensorType
-from weft.passes.lowering.lower import lowered
-from weft.passes.lowering.narrow_products import narrow_products
+from weft.ir.types import TensorType
 from weft.passes.lowering.on_device import on_device
-from weft.passes.lowering.row_totals import row_totals
+from weft.runtime.cuda.buffers import Buffers
 from weft.runtime.cuda.driver import Driver, Flag
 from weft.runtime.cuda.flow import run_flow
+from weft.runtime.cuda.planning import check, device_of, lowered_for_gpu, planned
 from weft.runtime.cuda.products import gemms
 from weft.runtime.cuda.stacks import Stacks
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import interpreted
 from weft.schedule.groups import Leaf
-from weft.schedule.plan import Arena, Constant, Input, Output, ProgramPlan
-from weft.schedule.planner import plan_program
-from weft.schedule.verify import verify_plan
 
 __all__ = ["CudaProgram"]
 
@@ -69,46 +55,6 @@ __all__ = ["CudaProgram"]
 ADDRESSES, GRAPHS = 8, 2
 #: An input that came at so many other addresses is copied to a place of its own.
 MOVES = 2
-
-
-def _check(graph: Graph) -> None:
-    """Whether there is code for the whole graph."""
-    nodes = [node for part in graph.walk() for node in part.nodes]
-    for node in nodes:
-        if node.op.traits & (Trait.EFFECT | Trait.DATA_SHAPE):
-            raise NotNative(f"{node.op.name} has no code for GPUs yet")
-    places = set()
-    for value in [*graph.inputs, *(value for node in nodes for value in node.outputs)]:
-        kind = value.type.innermost if isinstance(value.type, StackType) else value.type
-        if not isinstance(kind, TensorType) or kind.layout != "dense":
-            raise NotNative(f"{value} is not a dense tensor")
-        if not all(isinstance(size, int) for size in kind.shape):
-            raise NotNative(f"{value} has a size that is not known")
-        if kind.device != CPU:
-            places.add(kind.device)
-    if len(places) != 1:
-        raise NotNative("its tensors are on several GPUs")
-    if places.pop().index:
-        raise NotNative("there is code for the first GPU only")
-
-
-def _lowered(graph: Graph) -> Graph:
-    return row_totals(narrow_products(lowered(graph, attends)))
-
-
-def _planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:
-    emitter = CudaEmitter(machine)
-    emitter.look_at(graph)
-    plan = plan_program(graph, emitter)
-    if verifies_plans():
-        verify_plan(plan, emitter.target)
-    emitter.emit(plan)
-    return plan, emitter
-
-
-def _device(graph: Graph) -> Device:
-    kinds = [value.type for value in graph.values()]
-    return ({kind.device for kind in kinds if isinstance(kind, TensorType)} - {CPU}).pop()
 
 
 class _Captured:
@@ -131,19 +77,16 @@ class CudaProgram(Program):
 
     def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
         start = time.perf_counter()
-        _check(graph)
-        self._at = _device(graph)
+        check(graph)
+        self._at = device_of(graph)
         #: Results on the CPU that kernels compute.
-        whole, self._brought_back = on_device(_lowered(graph), self._at)
-        _check(whole)
+        whole, self._brought_back = on_device(lowered_for_gpu(graph), self._at)
+        check(whole)
         self._graph = graph
         self._lowered = whole
         self._driver = driver
-        try:
-            self._plan, emitter = _planned(whole, driver.machine)
-        except NotForBlock:
-            self._plan, emitter = _planned(whole, replace(driver.machine, whole=False))
-        planned = time.perf_counter()
+        self._plan, emitter = planned(whole, driver.machine)
+        done = time.perf_counter()
         root = self._plan.root
         self.module = emitter.module
         self.work: list[Work] = emitter.work
@@ -188,7 +131,7 @@ class CudaProgram(Program):
         names += [launch.name for _, launch in self._checks]
         self._functions = driver.load(emitter.module.text() if names else "", names)
         #: What its parts took to make, in seconds.
-        self.seconds = {"plan": planned - start, **driver.seconds}
+        self.seconds = {"plan": done - start, **driver.seconds}
         self._arena = driver.empty((max(256, root.arena),), np.uint8)
         self._base = driver.address(self._arena)
         self._family = family_for(self._at)
@@ -456,7 +399,7 @@ class CudaProgram(Program):
             x._data if _is_host(value) else _contiguous(x._data)
             for value, x in zip(self._lowered.inputs, inputs, strict=True)
         ]
-        self._run(_Buffers(self, arrays, outputs, known))
+        self._run(Buffers(self, arrays, outputs, known))
         return outputs
 
     def _capture(self, inputs: list[Tensor], known: dict[Value, Any]) -> _Captured | None:
@@ -465,7 +408,7 @@ class CudaProgram(Program):
         for call in self._convolutions.values():
             self._driver.prepare(call)
         outputs = self._new_outputs(taken)
-        buffers = _Buffers(self, arrays, outputs, known)
+        buffers = Buffers(self, arrays, outputs, known)
         launch = self._driver.capture(lambda: self._run(buffers))
         if launch is None:
             return None
@@ -474,7 +417,7 @@ class CudaProgram(Program):
 
     # --- what runs ------------------------------------------------------------------------------
 
-    def _run(self, buffers: _Buffers) -> None:
+    def _run(self, buffers: Buffers) -> None:
         self._launch(self._rest, buffers)
         for number, value in enumerate(self._plan.root.results):
             if number in self._host_results or number in self._written:
@@ -511,7 +454,7 @@ class CudaProgram(Program):
             for launch in work.launches:
                 self._start(launch, at)
 
-    def _call_card(self, work: Work, buffers: _Buffers) -> None:
+    def _call_card(self, work: Work, buffers: Buffers) -> None:
         node = work.step.nodes[0]
         given = [wrap(self._operand(node, i, buffers.array)) for i in range(len(node.inputs))]
         with no_grad():
@@ -531,62 +474,6 @@ class CudaProgram(Program):
         if isinstance(found, np.ndarray) and kind.device != CPU:
             found = family_for(kind.device).from_numpy(found, kind.device)
         return found.reshape(kind.shape)
-
-
-class _Buffers:
-    """Where the values of one run lie."""
-
-    def __init__(
-        self,
-        program: CudaProgram,
-        inputs: list[Any],
-        outputs: list[Any],
-        known: dict[Value, Any],
-    ) -> None:
-        self.program = program
-        self.inputs = inputs
-        self.outputs = outputs
-        self.known = known
-
-    def array(self, value: Value) -> Any:
-        program = self.program
-        if value in program._fixed:
-            return program._fixed[value]
-        match program._plan.root.place(value):
-            case Input(number):
-                return self.inputs[number]
-            case Output(number):
-                return self.outputs[number].reshape(value.tensor_type.shape)
-            case Constant(literal):
-                return program._constant(literal)
-            case Arena(offset):
-                kind = value.tensor_type
-                return program._driver.view(program._arena, offset, kind.shape, kind.dtype.numpy)
-        raise InternalError(f"{value} lies nowhere")
-
-    def address(self, value: Value | Result | str | None, work: Work) -> int:
-        program = self.program
-        if isinstance(value, Result):
-            found = self.outputs[value.number]
-            return 0 if found is None else program._driver.address(found)
-        if value == ARENA:
-            return program._base
-        if value == FLAG:
-            return program._driver.address(program._failed)
-        if isinstance(value, str):
-            if program._stacks is None:
-                return 0
-            return program._stacks.address(empty=value == EMPTY_STACKS)
-        if value is None:
-            offset = program._plan.root.memory.offsets.get(work.step.group)
-            return 0 if offset is None else program._base + offset
-        if value not in program._fixed:
-            place = program._plan.root.place(value)
-            if isinstance(place, Arena):
-                return program._base + place.offset
-            if place is None:
-                return program._base  # a result that nobody reads
-        return program._driver.address(self.array(value))
 
 
 def _contiguous(array: Any) -> Any:

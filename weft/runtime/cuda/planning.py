@@ -1,0 +1,73 @@
+"""From a graph to the plan of its program for a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.base.config import verifies_plans
+from weft.base.device import CPU, Device
+from weft.codegen.contract import NotNative
+from weft.codegen.cuda.attention import attends
+from weft.codegen.cuda.emitter import CudaEmitter, NotForBlock
+from weft.codegen.cuda.machine import GpuMachine
+from weft.ir.graph import Graph
+from weft.ir.op import Trait
+from weft.ir.types import StackType, TensorType
+from weft.passes.lowering.lower import lowered
+from weft.passes.lowering.narrow_products import narrow_products
+from weft.passes.lowering.row_totals import row_totals
+from weft.schedule.plan import ProgramPlan
+from weft.schedule.planner import plan_program
+from weft.schedule.verify import verify_plan
+
+__all__ = ["check", "device_of", "lowered_for_gpu", "planned"]
+
+
+def check(graph: Graph) -> None:
+    """Whether there is code for the whole graph."""
+    nodes = [node for part in graph.walk() for node in part.nodes]
+    for node in nodes:
+        if node.op.traits & (Trait.EFFECT | Trait.DATA_SHAPE):
+            raise NotNative(f"{node.op.name} has no code for GPUs yet")
+    places = set()
+    for value in [*graph.inputs, *(value for node in nodes for value in node.outputs)]:
+        kind = value.type.innermost if isinstance(value.type, StackType) else value.type
+        if not isinstance(kind, TensorType) or kind.layout != "dense":
+            raise NotNative(f"{value} is not a dense tensor")
+        if not all(isinstance(size, int) for size in kind.shape):
+            raise NotNative(f"{value} has a size that is not known")
+        if kind.device != CPU:
+            places.add(kind.device)
+    if len(places) != 1:
+        raise NotNative("its tensors are on several GPUs")
+    if places.pop().index:
+        raise NotNative("there is code for the first GPU only")
+
+
+def lowered_for_gpu(graph: Graph) -> Graph:
+    """The graph in the ops that the target's kernels are made of."""
+    return row_totals(narrow_products(lowered(graph, attends)))
+
+
+def planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:
+    """The plan of a lowered graph, and its code."""
+    try:
+        return _planned(graph, machine)
+    except NotForBlock:
+        return _planned(graph, replace(machine, whole=False))
+
+
+def _planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:
+    emitter = CudaEmitter(machine)
+    emitter.look_at(graph)
+    plan = plan_program(graph, emitter)
+    if verifies_plans():
+        verify_plan(plan, emitter.target)
+    emitter.emit(plan)
+    return plan, emitter
+
+
+def device_of(graph: Graph) -> Device:
+    """The GPU that its tensors are on."""
+    kinds = [value.type for value in graph.values()]
+    return ({kind.device for kind in kinds if isinstance(kind, TensorType)} - {CPU}).pop()
