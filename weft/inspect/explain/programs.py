@@ -13,7 +13,6 @@ from weft.inspect.explain.memory import interpreted_memory, planned_memory
 from weft.ir.graph import Graph, Node
 from weft.ir.types import TensorType
 from weft.passes.pipeline import optimize
-from weft.runtime.dataflow.program import DataflowProgram
 from weft.runtime.executable import Executable
 from weft.runtime.peak import Peak
 from weft.schedule.plan import Work, control_work, work_of
@@ -76,9 +75,7 @@ def _backend(program: Any, code: Any) -> str:
     """What runs a program: "interpret", "dataflow", "native", or a kind of device."""
     if program.device != "cpu":
         return str(program.device)
-    if isinstance(program, DataflowProgram):
-        return "dataflow"
-    return "interpret" if code is None else "native"
+    return str(program.way) if code is None else "native"
 
 
 def passes(executable: Executable) -> list[Pass]:

@@ -27,6 +27,7 @@ class DataflowProgram(Program):
     """Runs a graph node by node, as their inputs come."""
 
     reason = "node by node, by the dataflow executor"
+    way = "dataflow"
 
     def __init__(self, graph: Graph, options: Dataflow) -> None:
         self._graph = graph
