@@ -264,3 +264,20 @@ def test_logs_and_warnings_of_branches_and_loops(
         assert shown[-1] == shown[-2]
         assert shown[-1]
     assert compiled.cache_info().recordings == 1
+
+
+def test_an_answer_that_the_program_rounds_in_another_way(capsys: Any) -> None:
+    """A recording computes op by op, and may be told 3.2 where the program finds 3.1999998."""
+
+    @weft.compile
+    def f(x: Any, v: Any) -> str:
+        w = v * 0.5
+        for i in range(2):
+            w[i] += 0.1
+        print(f"{x}")
+        return f"{w.sum()}"
+
+    for i in range(5):
+        found = f(weft.tensor(1.5), weft.ones(3) * i)
+        assert float(found) == pytest.approx(1.5 * i + 0.2, rel=1e-5)
+        assert capsys.readouterr().out == "1.5\n"

@@ -36,6 +36,7 @@ from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
 from weft.capture.trace.inspectable import Policy as Policy
+from weft.capture.trace.miss import Miss
 from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.path_results import Prepare as Prepare
@@ -67,25 +68,6 @@ R = TypeVar("R")
 
 class CaptureWarning(UserWarning):
     """A function is recorded too often, or cannot be recorded."""
-
-
-class Miss:
-    """A call that no recorded path fits: the segments it took, and why it stopped there."""
-
-    __slots__ = ("candidates", "cause", "reason", "taken", "waits")
-
-    def __init__(
-        self,
-        taken: list[Segment],
-        reason: str = "",
-        cause: Cause | None = None,
-        candidates: Sequence[Segment] = (),
-    ) -> None:
-        self.taken = taken
-        self.reason = reason  # "": it is not known yet why none of the candidates was usable
-        self.cause = cause
-        self.candidates = candidates
-        self.waits = False  # is a structure not recorded, because it is seen for the first time?
 
 
 #: Returned by a replay that needs the lock: the path writes, and other threads may write, too.
@@ -278,12 +260,25 @@ class Captured(Inspectable, Generic[P, R]):
 
     # --- replaying ----------------------------------------------------------------------------
 
-    def _replay(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool = False) -> Any:
-        """Run a recorded path. `alone`: this thread holds the lock, and so may write."""
-        with showing_later():  # perhaps there is no path for this call, and Python runs it
-            return self._run_path(args, kwargs, alone)
+    def _replay(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        alone: bool = False,
+        answers: Sequence[Any] = (),
+    ) -> Any:
+        """Run a recorded path.
 
-    def _run_path(self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool) -> Any:
+        alone    this thread holds the lock, and so may write
+        answers  what this call's recording was told where Python asked for a value: the program
+                 may round it in another way
+        """
+        with showing_later():  # perhaps there is no path for this call, and Python runs it
+            return self._run_path(args, kwargs, alone, answers)
+
+    def _run_path(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], alone: bool, answers: Sequence[Any]
+    ) -> Any:
         numbers: Numbers = {}
         taken: list[Segment] = []
         forms: list[Any] = []  # what was run for each of them
@@ -313,6 +308,8 @@ class Captured(Inspectable, Generic[P, R]):
                 return finish(taken, numbers, args, kwargs, self._name(), prepare)
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
+            if found is None and len(taken) <= len(answers):
+                found = segment.children.get(answer_key(answers[len(taken) - 1]))
             if found is None:
                 where = f" at {question.location}" if question.location else ""
                 known = ", ".join(f"{a!r:.30}" for a in list(segment.answers.values())[:4])
@@ -321,7 +318,7 @@ class Captured(Inspectable, Generic[P, R]):
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has just recorded a path that uses more of this segment.
-                    return self._replay(args, kwargs, alone)
+                    return self._replay(args, kwargs, alone, answers)
             candidates = found
 
     def _run(self, segment: Segment, numbers: Numbers) -> Any:
@@ -431,7 +428,8 @@ class Captured(Inspectable, Generic[P, R]):
         if inside or trouble:
             return miss  # nothing has been done: Python does it
         try:
-            return self._replay(args, kwargs, alone=True)
+            answers = [part.answer for part in recorded.segments if part.question is not None]
+            return self._replay(args, kwargs, True, answers)
         except BaseException:
             watch.undo_first_calls()
             raise

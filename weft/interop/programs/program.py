@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.capture.program_run import Routine
-from weft.capture.trace.captured import Captured, Miss
+from weft.capture.trace.captured import Captured
 from weft.capture.trace.inspectable import Policy, Recording
+from weft.capture.trace.miss import Miss
 from weft.compile import builder_of
 from weft.core.counted import CountedDict
 from weft.core.grad_mode import no_grad
