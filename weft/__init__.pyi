@@ -40,6 +40,7 @@ from weft.capture.from_source.tokens import *
 from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.autocast import *
+from weft.core.device_switch import *
 from weft.ops.public_functions import *
 from weft.core.grad_mode import *
 from weft.core.tensor import *
@@ -88,6 +89,12 @@ if _typing.TYPE_CHECKING:
     from weft.runtime.dataflow.options import Dataflow as Dataflow
     from weft.runtime.dataflow.schedulers import register_scheduler as register_scheduler
     from weft.runtime.dataflow.schedulers import unregister_scheduler as unregister_scheduler
+    from weft.runtime.split.devices import Engine as Engine
+    from weft.runtime.split.devices import Rates as Rates
+    from weft.runtime.split.devices import register_engine as register_engine
+    from weft.runtime.split.devices import unregister_engine as unregister_engine
+    from weft.runtime.split.options import Split as Split
+    from weft.runtime.split.place import place as place
     from weft.runtime.threads import get_num_threads as get_num_threads
     from weft.runtime.threads import set_num_threads as set_num_threads
     from weft.session import Session as Session

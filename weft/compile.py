@@ -15,6 +15,7 @@ from weft.ir.graph import Graph
 from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
 from weft.passes.pipeline import has_registered, optimize, passes
+from weft.passes.sent import FollowSent
 from weft.passes.stop_gradient import DropStopGradient
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
@@ -329,7 +330,7 @@ def _dataflow(
 def _split(
     graph: Graph, routing: OutputRouting | None = None, options: Split | None = None
 ) -> Executable:
-    todo = run_passes()
+    todo: list[Pass] = [FollowSent(), *run_passes()]
     chosen = options or Split()
 
     def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:

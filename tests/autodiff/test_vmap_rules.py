@@ -131,6 +131,7 @@ def calls() -> dict[str, list[Call]]:
     for name, attrs in (
         ("fence", {}),
         ("named", {"name": "x"}),
+        ("sent", {"target": "cpu"}),
         ("assume_shape", {"shape": (2, 3)}),
     ):
         seen.found[name] = {0: ((x,), attrs)}

@@ -305,6 +305,7 @@ def test_update_rules(op: Any) -> None:
 #: Ops without sizes that could be symbolic, or that only a recording makes.
 NO_SIZES = {
     *("constant", "random_advance", "assume_shape", "token", "function_1", "fence", "named"),
+    "sent",
     # of two equal shapes, or of the rule of where
     *("with_gradient_of", "fits_int64", "python_defined", "choose", "only_where"),
 }

@@ -152,6 +152,7 @@ OPS_TESTED_ELSEWHERE = {
     *(name for name, op in OPS.items() if Trait.EFFECT in op.traits),  # test_source.py
     *("token", "stop_gradient", "assume_shape"),  # test_source.py, test_make_graph.py
     *("fence", "named"),  # test_checkpoint.py
+    "sent",  # test_split.py
     "with_gradient_of",  # test_grad_modes_control.py
     *("choose", "only_where"),  # test_dead_iterations.py
     "fits_int64",  # test_loop_counters.py

@@ -235,6 +235,34 @@ def test_the_context_says_nothing_to_eager_code_nor_around_a_call() -> None:
         assert not split.segments(split_of(made), "npu")
 
 
+def test_what_is_sent_to_a_device_is_computed_there_until_it_comes_back() -> None:
+    def f(x: Any, w: Any) -> Any:
+        y = weft.tanh(x.to("npu") @ w).to("cpu")
+        return (y * 2).sum()
+
+    def loop(x: Any, w: Any) -> Any:
+        x = x.to("npu")
+        while x.sum() < 50:
+            x = x * 2 + 1
+        return x.to("cpu") + 1
+
+    x, w = weft.ones((2, 3)), weft.ones((3, 3))
+    with split.engines("npu"):
+        assert x.to("npu").device.kind == "cpu"  # eagerly it stays where it is
+        for function, ops in ((f, {"matmul", "tanh"}), (loop, {"while"})):
+            want = function(x, w)
+            for backend in ("native", "interpret", "split"):
+                made = weft.compile(function, backend=backend)
+                assert np.allclose(made(x, w).numpy(), want.numpy())
+            (segment,) = split.segments(split_of(made), "npu")
+            assert {n.op.name for n in segment.graphs[0].nodes if n.inputs} == ops
+            want = weft.grad(lambda x, g=function: g(x, w).sum())(x)
+            got = weft.grad(lambda x, g=made: g(x, w).sum())(x)
+            assert np.allclose(got.numpy(), want.numpy())
+    with pytest.raises(DeviceError, match="there is no device 'npu'"):
+        x.to("npu")
+
+
 def test_other_backends_compute_the_same() -> None:
     def f(x: Any) -> Any:
         with weft.device("npu"):

@@ -180,6 +180,7 @@ def is_consumer(op: Op) -> bool:
 ELSEWHERE = {
     *(name for name in OPS if name.startswith(("list_", "stack_", "function_"))),
     *("assume_shape", "fence", "named", "to_device", "random_bits", "with_gradient_of"),
+    "sent",
     "fits_int64",  # of 0-d numbers: test_loop_counters.py
     "python_defined",  # of 0-d numbers: test_numbers.py
     *("only_where", "choose"),  # become `where`, which has rows; see test_dead_iterations.py

@@ -34,6 +34,9 @@ class Device:
 CPU = Device("cpu")
 #: The unit that a kind of device means where no number is said: "cuda" after weft.cuda.set_device.
 CURRENT: dict[str, int] = {}
+#: Kinds of devices that run parts of graphs, and hold no tensors: "ort". What is sent there asks to
+#: be computed there; see weft.runtime.split.devices.
+ENGINES: set[str] = set()
 
 
 def as_device(device: Any) -> Device:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.base.device import Device, as_device
+from weft.base.device import CPU, ENGINES, Device, as_device
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape
 from weft.core.bind import bind, recorder
@@ -115,6 +115,18 @@ _to_device = Op(
 )
 
 
+#: In captured code: what is computed of it asks to run on a device of `ENGINES`, or again where it
+#: was. The value stays where it is.
+SENT = Op(
+    "sent",
+    lambda x, *, target: x,
+    lambda xp, x, *, target: x,
+    vjp=(lambda _xp, g, _out, _x, *, target: g,),
+    batch=leading,
+    traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.RANDOM | Trait.ALIAS,
+)
+
+
 def _clone(self: Tensor) -> Tensor:
     """A new tensor with the same value. Costs nothing until one of them is written."""
     out: Tensor = bind(_identity, self)
@@ -129,10 +141,22 @@ def detached(x: Tensor) -> Tensor:
     return out
 
 
+#: Devices that captured code has sent tensors to; then "cpu" is where they come back to.
+_SENT_TO: set[str] = set()
+
+
 def _to_device_method(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
     """The same value on another device."""
     if stream is not None:
         raise ValueError("streams are not supported: pass stream=None")
+    name = str(device)
+    if name.partition(":")[0] in ENGINES:
+        if recorder() is None:
+            return _clone(self)
+        _SENT_TO.update((name, "cpu"))
+    if name in _SENT_TO and recorder() is not None and self.device == CPU:
+        sent: Tensor = bind(SENT, self, target=name)
+        return sent
     target = as_device(device)
     if target == self.device:
         return _clone(self)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.device import ENGINES
 from weft.base.errors import DeviceError, RangeError
 from weft.core.tensor import wrap
 from weft.ir.graph import Graph, Node
@@ -85,6 +86,7 @@ def use_engines(modules: Mapping[str, str]) -> None:
     """Engines that are opened when they are asked for: by kind, the module whose function
     `open_engine(name, option)` makes them."""
     _OPENERS.update(modules)
+    ENGINES.update(modules)
 
 
 def register_engine(made: Engine) -> Engine:
@@ -104,6 +106,7 @@ def register_engine(made: Engine) -> Engine:
         if made.memory is not None and made.memory < 0:
             raise RangeError(f"memory is {made.memory}", op="register_engine")
         _ENGINES[made.name] = made
+        ENGINES.add(made.name)
     return made
 
 
@@ -113,6 +116,7 @@ def unregister_engine(name: str) -> None:
         if name == CPU or name not in _ENGINES:
             raise DeviceError(f"{name!r} was not registered", op="unregister_engine")
         del _ENGINES[name]
+        ENGINES.discard(name)
 
 
 def engine(name: str) -> Engine:

@@ -8,6 +8,7 @@ from typing import Any
 
 from weft.base.errors import MemoryError, RangeError
 from weft.ir.graph import Graph, Node
+from weft.passes.sent import FollowSent
 from weft.runtime.split.auto import best
 from weft.runtime.split.build import split_graph
 from weft.runtime.split.choose import Choice, Fallback, asked, check_rules, refusal, settled
@@ -117,6 +118,7 @@ def place(graph: Graph, placement: Wanted, *, devices: Iterable[str] = ()) -> Pl
     names = list(devices)
     for name in names:
         engine(name)
+    graph = FollowSent().run(graph)
     if isinstance(placement, str):
         if placement != "auto":
             raise RangeError(f"placement is {placement!r}", op="place", hint='"auto", or rules')
