@@ -15,29 +15,24 @@ from typing import Any
 
 from weft.base.dims import dims_in
 from weft.ir.concrete import names_of_inputs
-from weft.ir.contexts import BODY, EXIT, is_lowered
+from weft.ir.contexts import is_lowered
 from weft.ir.graph import Graph, Node, Value, copied
 from weft.ir.sizes import bare_names, size_names
 from weft.ir.types import TOKEN, StackType, TensorType, Type
 from weft.ops.control import IF, SCAN, SWITCH, WHILE
 from weft.ops.flow import (
     FLOW_BEFORE,
-    FLOW_COND,
-    FLOW_ENTER,
-    FLOW_EXIT,
     FLOW_GATHER,
     FLOW_MERGE,
-    FLOW_NEXT,
     FLOW_NUMBER,
     FLOW_ROW,
     FLOW_SIGNAL,
     FLOW_START,
-    FLOW_STEP,
     FLOW_SWITCH,
-    FLOW_ZERO,
 )
-from weft.ops.stacks import STACK_NEW, STACK_POP, STACK_PUSH, stack_attrs
+from weft.ops.stacks import STACK_POP
 from weft.passes.contract import Notes, Pass
+from weft.passes.lowering.regions import Loop, Region, element_of
 
 __all__ = ["LowerControlFlow"]
 
@@ -50,7 +45,7 @@ class LowerControlFlow(Pass):
 
     def rewrite(self, graph: Graph, notes: Notes) -> Graph:
         done = is_lowered(graph) or any(node.op is FLOW_START for node in graph.nodes)
-        return graph if done or not _needs_lowering(graph) else _Lowering(graph, notes).run()
+        return graph if done or not _needs_lowering(graph) else Lowering(graph, notes).run()
 
 
 def _needs_lowering(graph: Graph) -> bool:
@@ -63,49 +58,7 @@ def _needs_lowering(graph: Graph) -> bool:
     )
 
 
-class _Region:
-    """One context of the graph that is made: outside, a frame, or one side of a branch.
-
-    passed   a value of the region around this one -> the value here
-    names    what the names of values here begin with, as they are not those of other regions
-    """
-
-    def __init__(
-        self, around: _Region | None, passed: Callable[[Value], Value], names: str
-    ) -> None:
-        self.around = around
-        self.passed = passed
-        self.names = names
-        self.signal: Value | None = None
-        self.known: dict[Value, Value] = {}
-        self._tellers: dict[str, Value] = {}
-
-    def define(self, old: Value, new: Value) -> None:
-        """A value of the old graph is this one here."""
-        self.known[old] = new
-        self.tells(new)
-
-    def tells(self, new: Value) -> None:
-        """The names of sizes that a value here tells. An axis that is a name alone is best."""
-        if isinstance(new.type, TensorType) and dims_in(new.type.shape):
-            bare = bare_names(new)
-            for name in size_names([new]):
-                old = self._tellers.get(name)
-                if old is None or (name in bare and name not in bare_names(old)):
-                    self._tellers[name] = new
-
-    def teller(self, name: str) -> Value | None:
-        """A value here whose shape tells the size of a name."""
-        found = self._tellers.get(name)
-        if found is None and self.around is not None:
-            outer = self.around.teller(name)
-            if outer is not None:
-                found = self.passed(outer)
-                self.tells(found)
-        return found
-
-
-class _Lowering:
+class Lowering:
     def __init__(self, graph: Graph, notes: Notes) -> None:
         self.old = graph
         self.notes = notes
@@ -118,13 +71,13 @@ class _Lowering:
         self.at: Node | None = None  # the old node whose line new nodes get
 
     def run(self) -> Graph:
-        outside = _Region(None, lambda value: value, "")
+        outside = Region(None, lambda value: value, "")
         for old, new in zip(self.old.inputs, self.new.inputs, strict=True):
             outside.define(old, new)
         self.new.outputs = tuple(self.nodes(self.old, outside))
         return self.new
 
-    def nodes(self, graph: Graph, region: _Region) -> list[Value]:
+    def nodes(self, graph: Graph, region: Region) -> list[Value]:
         """The nodes of a graph, whose inputs are known, in a region; returns its outputs."""
         for node in graph.nodes:
             before, self.at = self.at, node
@@ -140,7 +93,7 @@ class _Lowering:
             self.at = before
         return [region.known[value] for value in graph.outputs]
 
-    def plain(self, node: Node, region: _Region) -> None:
+    def plain(self, node: Node, region: Region) -> None:
         inputs = [region.known[value] for value in node.inputs]
         new = copied(node, inputs, [nested.clone() for nested in node.graphs])
         made = self.started(new, region)
@@ -148,7 +101,7 @@ class _Lowering:
             self.name(old, value, region)
             region.define(old, value)
 
-    def started(self, node: Node, region: _Region) -> Sequence[Value]:
+    def started(self, node: Node, region: Region) -> Sequence[Value]:
         """Put a node in a region; the results. Where its inputs do not say when it runs, or what
         its sizes are, it becomes a `flow.start` that has such inputs."""
         tellers = self.tellers(node, region)
@@ -168,7 +121,7 @@ class _Lowering:
         self.new.nodes.append(outer)
         return outer.outputs
 
-    def tellers(self, node: Node, region: _Region) -> list[Value]:
+    def tellers(self, node: Node, region: Region) -> list[Value]:
         """Values that tell the sizes in the attributes of a node, if the inputs do not."""
         wanted = {name for size in dims_in(node.attrs) for name in size.names} - self.early
         found: dict[Value, None] = {}
@@ -184,7 +137,7 @@ class _Lowering:
                     waiting += sorted(others)
         return list(found)
 
-    def signal(self, region: _Region) -> Value:
+    def signal(self, region: Region) -> Value:
         """A value that is there when control comes to a region."""
         if region.signal is None:
             if region.around is None:
@@ -195,7 +148,7 @@ class _Lowering:
 
     # --- branches -----------------------------------------------------------------------------
 
-    def branch(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
+    def branch(self, node: Node, given: list[Value], region: Region) -> list[Value]:
         name = self.fresh(node)
         predicate, operands = given[0], given[1:]
         count = len(node.graphs)
@@ -223,7 +176,7 @@ class _Lowering:
                     controls[value] = switch(value, control=True)
                 return controls[value].outputs[side]
 
-            inside = _Region(region, passed, f"{name}.{_side_name(node, side)}.")
+            inside = Region(region, passed, f"{name}.{_side_name(node, side)}.")
             for i, value in enumerate(nested.inputs):
                 self.name(value, switches[i].outputs[side], inside)
                 inside.define(value, switches[i].outputs[side])
@@ -238,9 +191,9 @@ class _Lowering:
 
     # --- loops --------------------------------------------------------------------------------
 
-    def while_loop(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
+    def while_loop(self, node: Node, given: list[Value], region: Region) -> list[Value]:
         condition, body = node.graphs
-        loop = _Loop(self, node, region)
+        loop = Loop(self, node, region)
         consts = int(node.attrs["consts"])
         pushed = body.outputs[len(given) - consts :]
         kinds = [value.type for value in condition.inputs]
@@ -275,16 +228,16 @@ class _Lowering:
         last = node.outputs[len(node.outputs) - len(stacks) :]
         return [*made, *[loop.exit(*pair) for pair in zip(stacks, last, strict=True)]]
 
-    def scan(self, node: Node, given: list[Value], region: _Region) -> list[Value]:
+    def scan(self, node: Node, given: list[Value], region: Region) -> list[Value]:
         (body,) = node.graphs
-        loop = _Loop(self, node, region)
+        loop = Loop(self, node, region)
         consts, carries = int(node.attrs["consts"]), int(node.attrs["carries"])
         reverse = node.attrs["reverse"]
         fixed = [loop.fixed(value, "const") for value in given[:consts]]
         carried = [loop.carried(value, "carry") for value in given[consts : consts + carries]]
         slices = body.inputs[consts + carries :]
         xs = [
-            loop.carried(value, "pop", StackType(_element(row.type)))
+            loop.carried(value, "pop", StackType(element_of(row.type)))
             if isinstance(value.type, StackType)
             else loop.fixed(value, "row")
             for value, row in zip(given[consts + carries :], slices, strict=True)
@@ -343,7 +296,7 @@ class _Lowering:
     def add(self, op: Any, *inputs: Value, **attrs: Any) -> Value:
         return self.node(op, *inputs, **attrs).out
 
-    def name(self, old: Value, new: Value, region: _Region) -> None:
+    def name(self, old: Value, new: Value, region: Region) -> None:
         if old.name and not new.name:
             new.name = f"{region.names}{old.name}"
 
@@ -356,88 +309,8 @@ class _Lowering:
                 return name
 
 
-class _Loop:
-    """A frame and its body, while they are made."""
-
-    def __init__(self, lowering: _Lowering, node: Node, region: _Region) -> None:
-        self.lowering = lowering
-        self.node = node
-        self.region = region
-        self.name = lowering.fresh(node)
-        self.merges: list[Value] = []
-        self.sent: set[Value] = set()
-        self.predicate: Value | None = None
-        self._switches: dict[Value, Node] = {}
-        self.frame = _Region(region, lambda v: self.fixed(v, "control"), f"{self.name}.")
-        self.body = _Region(self.frame, self.inside, f"{self.name}.body.")
-
-    def fixed(self, value: Value, role: str, kind: Type | None = None) -> Value:
-        """The value in all iterations."""
-        kinds = [kind or value.type]
-        return self.lowering.typed(FLOW_ENTER, [value], kinds, frame=self.name, role=role).out
-
-    def carried(self, value: Value, role: str, kind: Type | None = None) -> Value:
-        """The value in this iteration, of one that each iteration hands to the next."""
-        entered = self.fixed(value, role)
-        merge = self.lowering.typed(FLOW_MERGE, [entered], [kind or value.type], of=self.name).out
-        self.merges.append(merge)
-        return merge
-
-    def counter(self) -> Value:
-        signal = self.lowering.signal(self.region)
-        return self.carried(self.lowering.add(FLOW_ZERO, signal), "count")
-
-    def empty(self, element: Type) -> Value:
-        """An empty stack, in the region around the loop."""
-        kind = StackType(_element(element))
-        node = Node(STACK_NEW, [], stack_attrs(kind), [kind], (), self.node.location)
-        return self.lowering.started(node, self.region)[0]
-
-    def open(self, predicate: Value) -> None:
-        self.predicate = self.lowering.add(FLOW_COND, predicate, frame=self.name)
-
-    def _switched(self, value: Value, kind: Type | None = None) -> Node:
-        if value not in self._switches:
-            assert self.predicate is not None
-            kinds = [kind or value.type, value.type]
-            self._switches[value] = self.lowering.typed(
-                FLOW_SWITCH, [value, self.predicate], kinds, of=self.name
-            )
-        return self._switches[value]
-
-    def inside(self, value: Value) -> Value:
-        """A value of the frame, in the body."""
-        return self._switched(value).outputs[BODY]
-
-    def take(self, old: Value, value: Value) -> None:
-        """The input of the body that is this value of the frame."""
-        new = self._switched(value, old.type).outputs[BODY]
-        self.lowering.name(old, new, self.body)
-        self.body.define(old, new)
-
-    def send(self, merge: Value, value: Value) -> None:
-        self.sent.add(merge)
-        self.lowering.node(FLOW_NEXT, merge, value, frame=self.name)
-
-    def step(self, count: Value) -> None:
-        self.send(count, self.lowering.add(FLOW_STEP, self.inside(count)))
-
-    def push(self, merge: Value, value: Value) -> None:
-        self.send(merge, self.lowering.add(STACK_PUSH, self.inside(merge), value))
-
-    def exit(self, merge: Value, result: Value) -> Value:
-        """The value after the loop, which becomes this result of the old node."""
-        left = self._switched(merge).outputs[EXIT]
-        return self.lowering.typed(FLOW_EXIT, [left], [result.type], frame=self.name).out
-
-
 def _types(op: Any, inputs: Sequence[Value], attrs: dict[str, Any]) -> list[Type]:
     return [op.infer(*[value.type for value in inputs], **attrs)]
-
-
-def _element(kind: Type) -> TensorType | StackType:
-    assert isinstance(kind, (TensorType, StackType))
-    return kind
 
 
 def _side_name(node: Node, side: int) -> str:
@@ -456,10 +329,10 @@ def _device(graph: Graph) -> Any:
     raise AssertionError("control flow without a tensor")
 
 
-_Lower = Callable[[_Lowering, Node, list[Value], _Region], list[Value]]
+_Lower = Callable[[Lowering, Node, list[Value], Region], list[Value]]
 _LOWERED: dict[Any, _Lower] = {
-    IF: _Lowering.branch,
-    SWITCH: _Lowering.branch,
-    WHILE: _Lowering.while_loop,
-    SCAN: _Lowering.scan,
+    IF: Lowering.branch,
+    SWITCH: Lowering.branch,
+    WHILE: Lowering.while_loop,
+    SCAN: Lowering.scan,
 }
