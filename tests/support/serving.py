@@ -86,6 +86,7 @@ def serving(folder: Path, models: Sequence[str | Path], *options: str) -> Iterat
             stderr=file,
             text=True,
             env=environment,
+            start_new_session=True,  # Ctrl-C goes to all processes of a terminal
         )
     try:
         yield Server(process, log)

@@ -31,6 +31,7 @@ __all__ = ["serve"]
 
 log = logging.getLogger("weft.serve")
 BACKLOG = 1024
+STOPS = (signal.SIGTERM, signal.SIGINT)
 #: A worker that dies within so many seconds of its start was never well.
 LEAST_LIFE, MOST_DEATHS = 5.0, 5
 
@@ -159,10 +160,9 @@ class _Worker:
         """Serve until a signal says to stop."""
         if self.options.threads is not None:
             set_num_threads(self.options.threads)
-        before = {
-            number: signal.signal(number, self._asked_to_stop)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        before = {number: signal.signal(number, self._asked_to_stop) for number in STOPS}
+        if self.parent is not None:  # Ctrl-C goes to all processes: the parent hands it on, once
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         switching = sys.getswitchinterval()
         sys.setswitchinterval(0.0005)  # two threads take turns: the default is 5 ms
         try:
@@ -257,10 +257,7 @@ class _Parent:
         self._work: Callable[[int], None] = work
 
     def run(self) -> None:
-        before = {
-            number: signal.signal(number, self._asked_to_stop)
-            for number in (signal.SIGTERM, signal.SIGINT)
-        }
+        before = {number: signal.signal(number, self._asked_to_stop) for number in STOPS}
         try:
             for number in range(self.options.workers):
                 self._start(number)
@@ -277,12 +274,20 @@ class _Parent:
             raise DeviceError("the workers die as they start; the log says why", op="serve")
 
     def _start(self, number: int) -> None:
-        process = os.fork()
+        # Signals wait meanwhile, so that each worker that there is gets them, and none is started
+        # when they have come.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        process = -1 if self.stopping else os.fork()
         if process:
-            self.workers[process] = number, time.monotonic()
+            if process > 0:
+                self.workers[process] = number, time.monotonic()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             return
         status = 1
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
             self.workers = {}
             self._work(number)
             status = 0
