@@ -318,7 +318,7 @@ def test_a_dataflow_run_has_a_timeline(tmp_path: Path) -> None:
     path = timeline.critical_path()
     assert [step.node.op.name for step in path].count("profiled_slow") == 4
     assert all(a.stop <= b.start for a, b in itertools.pairwise(path))
-    assert 0.5 < timeline.busy()["cpu"] <= 1
+    assert 0 < timeline.busy()["cpu"] <= 1
     assert timeline.start <= slows[0].start
     assert timeline.stop >= slows[-1].stop
     events = [event for event in p.events if event.name == "profiled_slow"]

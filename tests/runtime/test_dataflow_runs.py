@@ -70,6 +70,22 @@ def fresh() -> None:
     log.__init__()  # type: ignore[misc]
 
 
+def most_at_once(call: Any, *args: Any, wanted: int) -> int:
+    """How many slow calls run at the same time; on a busy machine another thread may come late, so
+    that some runs are tried."""
+    most = 0
+    for _ in range(20):
+        log.__init__()  # type: ignore[misc]
+        call(*args)
+        running = 0
+        for what, _ in log.events:
+            running += 1 if what == "begin" else -1
+            most = max(most, running)
+        if most >= wanted:
+            break
+    return most
+
+
 def compiled(function: Any, scheduler: str, threads: int = 2, most: int = 10) -> Any:
     return weft.compile(function, backend=Dataflow(scheduler, threads, most))
 
@@ -85,14 +101,8 @@ def test_independent_calls_run_at_the_same_time(scheduler: str) -> None:
     call = compiled(f, scheduler)
     want = f(weft.ones(4)).tolist()
     assert call(weft.ones(4)).tolist() == want
-    log.__init__()  # type: ignore[misc]
-    assert call(weft.ones(4)).tolist() == want
+    assert most_at_once(call, weft.ones(4), wanted=2) == 2  # and never more than the threads
     assert len(set(log.threads.values())) == 2
-    running = most = 0
-    for what, _ in log.events:
-        running += 1 if what == "begin" else -1
-        most = max(most, running)
-    assert most == 2  # and never more than the threads
 
 
 @pytest.mark.parametrize("scheduler", ["fifo", "deterministic"])
@@ -158,13 +168,7 @@ def test_iterations_overlap_where_data_allows() -> None:
     for most, wanted in ((1, 1), (3, 2)):
         call = compiled(f, "pool", threads=2, most=most)
         assert call(weft.asarray(5.0)).tolist() == [15.0] * 4
-        log.__init__()  # type: ignore[misc]
-        call(weft.asarray(5.0))
-        running = at_once = 0
-        for what, _ in log.events:
-            running += 1 if what == "begin" else -1
-            at_once = max(at_once, running)
-        assert at_once == wanted
+        assert most_at_once(call, weft.asarray(5.0), wanted=wanted) == wanted
 
 
 @pytest.mark.parametrize("scheduler", ALL)
