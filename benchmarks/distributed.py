@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import itertools
 import os
 import statistics
 import time
@@ -68,7 +69,7 @@ def steps(torch: Any, rounds: int) -> None:
     y = rng.integers(0, 10, 64)
 
     def ours(parallel: bool) -> Callable[[], Any]:
-        layers = [nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+        layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
         model = nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
         if parallel:
             distributed.data_parallel(model)
@@ -87,7 +88,7 @@ def steps(torch: Any, rounds: int) -> None:
 
     sides = {"weft": ours(True)}
     if torch is not None:
-        layers = [torch.nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:], strict=True)]
+        layers = [torch.nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
         plain = torch.nn.Sequential(
             layers[0], torch.nn.ReLU(), layers[1], torch.nn.ReLU(), layers[2]
         )
