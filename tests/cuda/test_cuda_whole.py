@@ -105,6 +105,13 @@ def test_what_another_file_says_of_errors() -> None:
     compiled_cases.test_results_are_not_overwritten()
 
 
+def test_more_tensors_than_a_kernel_has_parameters() -> None:
+    compiled = weft.compile(lambda xs: [x * 2 for x in xs], backend="native")
+    xs = [weft.asarray([float(i)]) for i in range(300)]
+    assert [x.item() for x in compiled(up(xs))] == [2.0 * i for i in range(300)]
+    assert "whole" not in compiled.programs[-1].program.kernels
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_products_of_narrow_floats_are_rounded_once(dtype: str) -> None:
     x, w = (compiled_cases.values(*s, dtype=dtype, seed=i) for i, s in enumerate([(5, 9), (7, 9)]))

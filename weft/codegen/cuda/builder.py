@@ -16,8 +16,10 @@ from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.index import Index, Ptr
 from weft.codegen.text import Module
 
-__all__ = ["EMULATED", "KernelBuilder"]
+__all__ = ["EMULATED", "MOST_BUFFERS", "KernelBuilder"]
 
+#: The most buffers of a kernel: its parameters take 4 KiB at most.
+MOST_BUFFERS = 480
 #: Where threads exchange registers in the emulation, in the memory that they share.
 EXCHANGE = 48 << 10
 EMULATED = [("i64", "thread"), ("i64", "block"), ("ptr", "shared"), ("ptr", "wait")]

@@ -10,9 +10,18 @@ from weft.base.shapes import size_of
 from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import SMALL_CONSTANT, NotNative
 from weft.codegen.cuda.block import BlockCode, room_of
+from weft.codegen.cuda.builder import MOST_BUFFERS
 from weft.codegen.cuda.convolution import CONVOLUTIONS
 from weft.codegen.cuda.fits import block_threads, whole_threads
-from weft.codegen.cuda.flow import Room, check_flow, emit_counter, emit_push, emit_reset, emit_top
+from weft.codegen.cuda.flow import (
+    Room,
+    check_flow,
+    emit_counter,
+    emit_move,
+    emit_push,
+    emit_reset,
+    emit_top,
+)
 from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
@@ -248,8 +257,10 @@ class CudaEmitter(Emitter):
     def _around(self, step: Step, name: str) -> list[Kernel]:
         """Control flow around launches."""
         node, helpers = step.nodes[0], []
+        carries = len(node.inputs) - node.attrs["consts"] if node.op is WHILE else 0
+        if carries:
+            helpers.append(emit_move(self.module, f"{name}_move", node.outputs[:carries]))
         if node.op is WHILE and node.attrs["counted"]:
-            carries = len(node.inputs) - node.attrs["consts"]
             helpers.append(emit_counter(self.module, f"{name}_count"))
             for number, value in enumerate(node.graphs[1].outputs[carries:]):
                 helpers += emit_push(self.module, f"{name}_push{number}", value)
@@ -276,6 +287,8 @@ class CudaEmitter(Emitter):
         others = [
             value for value in (*made, *constants) if value in read and _is_there(value, plan)
         ]
+        if len(plan.graph.inputs) + len(plan.results) + len(others) > MOST_BUFFERS - 4:
+            raise NotForBlock("it takes too many tensors")
         launch = self._block.whole_kernel(plan, "whole", others)
         outputs = [Result(number) for number in range(len(plan.results))]
         buffers: tuple[Any, ...] = (

@@ -9,6 +9,7 @@ from weft.base.device import CPU
 from weft.base.dims import has_dims
 from weft.base.shapes import size_of
 from weft.codegen.control.lists import STACK_OPS
+from weft.codegen.cuda.builder import MOST_BUFFERS
 from weft.codegen.cuda.convolution import CONVOLUTIONS
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
@@ -31,6 +32,8 @@ WHOLE, TOTAL, STEPS = 1 << 14, 1 << 18, 3
 def block_threads(node: Node, target: Target, most: int) -> int:
     """How many threads run a node of control flow as one block; 0 if it is not for one block."""
     largest = 1
+    if len(node.inputs) + len(node.outputs) > MOST_BUFFERS - 4:
+        return 0
     for graph in node.graphs:
         found = _of_graph(graph, target)
         if not found:

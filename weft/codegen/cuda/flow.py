@@ -8,13 +8,14 @@ the small kernels that push a value on a stack and count iterations.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.base.device import CPU
 from weft.base.dims import has_dims
 from weft.codegen.contract import ELEMENT, PAYLOAD, NotNative, Status
 from weft.codegen.control.heap import ALIGN
-from weft.codegen.cuda.builder import KernelBuilder
+from weft.codegen.cuda.builder import MOST_BUFFERS, KernelBuilder
 from weft.codegen.cuda.loops import Launch
 from weft.codegen.index import Ptr
 from weft.codegen.text import Module
@@ -24,7 +25,8 @@ from weft.ops.cards import IF, SCAN, WHILE
 from weft.schedule.memory import size_of_type
 from weft.schedule.plan import Step
 
-__all__ = ["Room", "check_flow", "emit_counter", "emit_push", "emit_reset", "emit_top"]
+__all__ = ["Room", "check_flow", "emit_counter", "emit_move", "emit_push", "emit_reset"]
+__all__ += ["emit_top"]
 
 #: Nodes times iterations of a scan: each iteration is launched by itself.
 MOST = 1 << 13
@@ -34,6 +36,8 @@ def check_flow(node: Node) -> None:
     """Raise if a node of control flow has no code for the whole GPU."""
     if node.op not in (IF, WHILE, SCAN):
         raise NotNative(f"this {node.op.name} has no code for GPUs yet")
+    if 2 * (len(node.inputs) + len(node.outputs)) > MOST_BUFFERS:
+        raise NotNative(f"this {node.op.name} has no code for GPUs yet: it takes too many values")
     if node.op is SCAN:
         count = len(node.graphs[0].nodes) * int(node.attrs["length"])
         first = node.attrs["consts"] + node.attrs["carries"]
@@ -77,6 +81,12 @@ class Room:
         return cls(inner, tuple(places), at + slots)
 
 
+def _piece(size: int) -> int:
+    """How many bytes a thread copies at once. Values lie at multiples of 64 bytes, or are rows one
+    behind another: at multiples of their size."""
+    return next(one for one in (16, 8, 4, 2, 1) if size % one == 0)
+
+
 def _lines(size: int) -> int:
     return -(-size // 256) * 256
 
@@ -100,6 +110,25 @@ def emit_counter(module: Module, name: str) -> Launch:
     count.store(count.load_index() + 1)
     builder.end(1)
     return Launch(name, 1, 1)
+
+
+def emit_move(module: Module, name: str, values: Sequence[Value]) -> Launch:
+    """One kernel that copies all values of an iteration to where the next one reads them. Buffers:
+    for each value where it goes, then where it is."""
+    builder = KernelBuilder(module, name, 2 * len(values))
+    f, threads = builder.f, module.machine.threads
+    item = builder.block() * threads + builder.thread()
+    most = 1
+    for place, value in enumerate(values):
+        size = size_of_type(value.type)
+        piece = _piece(size)
+        kind, count = f"i{8 * piece}", size // piece
+        most = max(most, count)
+        with f.when(f(f"icmp ult i64 {item}, {count}")):
+            one = (builder.buffer(2 * place + 1, kind) + item).load()
+            (builder.buffer(2 * place, kind) + item).store(one)
+    builder.end(threads)
+    return Launch(name, -(-most // threads), threads)
 
 
 def emit_push(module: Module, name: str, value: Value) -> list[Launch]:
@@ -148,9 +177,9 @@ def emit_top(module: Module, name: str, value: Value) -> Launch:
 
 
 def _copied(builder: KernelBuilder, to: Ptr, source: Ptr, size: int) -> Launch:
-    """The end of a kernel whose threads copy memory, whose addresses are multiples of 16."""
+    """The end of a kernel whose threads copy memory."""
     f, threads = builder.f, builder.machine.threads
-    piece = next(one for one in (16, 4, 2, 1) if size % one == 0)
+    piece = _piece(size)
     kind = f"i{8 * piece}"
     item = builder.block() * threads + builder.thread()
     with f.when(f(f"icmp ult i64 {item}, {size // piece}")):

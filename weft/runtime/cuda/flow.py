@@ -1,8 +1,8 @@
 """Loops and branches around launches: conditional nodes of a CUDA graph, or the CPU's.
 
 The carries of a `while` lie where its results do; an iteration writes the next ones elsewhere, and
-they are copied. The iterations of a `scan`, whose number is known, are launched one by one, each
-writing where the next one reads.
+a kernel copies them. The iterations of a `scan`, whose number is known, are launched one by one,
+each writing where the next one reads.
 """
 
 from __future__ import annotations
@@ -139,10 +139,12 @@ def _while(
 
     def once() -> None:
         _Nested(outer, body, inputs, places, base).run(work.nested[1], work)
-        for to, source, size in zip(carries, places, sizes, strict=False):
-            driver.copy(to, source, size)
+        helpers = list(work.launches)
+        if carries:
+            pairs = zip(carries, places, strict=False)
+            program._start(helpers.pop(0), [address for pair in pairs for address in pair])
         if node.attrs["counted"]:
-            counter, *pushes = work.launches
+            counter, *pushes = helpers
             program._start(counter, [out[count]])
             for number, value in enumerate(places[count:]):
                 for launch in pushes[2 * number : 2 * number + 2]:
