@@ -63,6 +63,12 @@ def arguments_of_transforms(o: World, x: Any) -> Any:
     return grad, both, aux, mapped, moved, tree
 
 
+@program(6)  # the dtype of what is made of them is that of NumPy
+def tensors_of_scalars(o: World, x: Any) -> Any:
+    o.scalar = o.scalar * 0.5
+    return weft.tensor([o.scalar, 1.0]), weft.asarray(o.scalar), x * o.scalar
+
+
 @program(2)
 def scalars_of_numpy(o: World, x: Any) -> Any:
     o.scalar = o.scalar * 0.5 + np.float64(1.0)

@@ -292,7 +292,8 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
         args = (*args[:1], *map(sized, args[1:]))
     changes = bool(hooks.watch.changing.places)
     if hooks.watch.numbers and function.__name__ in _BY_CLASS:
-        args = tuple([settled(value) if is_of_numpy(value) else value for value in args])
+        args = tuple([_without_scalars(value) for value in args])
+        kwargs = {key: _without_scalars(value) for key, value in kwargs.items()}
     if (hooks.watch.numbers or changes) and (_is_transform(function) or takes_numbers(function)):
         if changes:
             args = tuple([_tree(hooks, value) for value in args])
@@ -318,6 +319,14 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     args = tuple([_argument(hooks, value, name) for value in args])
     kwargs = {key: _argument(hooks, value, name) for key, value in kwargs.items()}
     return function(*args, **kwargs)
+
+
+def _without_scalars(value: Any) -> Any:
+    """A value with NumPy's own scalars for the numbers that stand for some."""
+    if type(value) in (list, tuple):
+        parts = [_without_scalars(part) for part in value]
+        return value if all(map(operator.is_, parts, value)) else type(value)(parts)
+    return settled(value) if is_of_numpy(value) else value
 
 
 def _tree(hooks: Hooks, value: Any) -> Any:
