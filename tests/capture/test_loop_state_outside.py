@@ -12,7 +12,7 @@ import pytest
 import weft
 
 Tensor = weft.Tensor
-HELD = SimpleNamespace(attribute=0, items={"k": 0}, numbers=[0])
+HELD = SimpleNamespace(attribute=0, items={"k": 0}, numbers=[0], nested={"a": {"b": [0]}})
 WIDE: Any = 0
 
 
@@ -69,5 +69,57 @@ def test_what_a_place_holds_before_a_loop(function: Callable[..., Tensor], start
         for number in (1.0, -1.0, 2.0, -1.0, -1.0):
             call(weft.tensor(number), weft.tensor([number, 1.0]))
             seen.append(float(get()))
+        found.append(seen)
+    assert found[1] == found[0]
+
+
+def in_a_while(x: Tensor, change: Callable[[], None]) -> Tensor:
+    n = weft.zeros((), dtype=weft.int64)
+    while n < 2 and x > 0:
+        n = n + 1
+        change()
+    return x * 2
+
+
+def in_a_branch(x: Tensor, change: Callable[[], None]) -> Tensor:
+    if x > 0:
+        change()
+    return x * 2
+
+
+def counted_in_a_new_dict() -> None:
+    HELD.nested["a"] = {"b": [HELD.nested["a"]["b"][0] + 1]}
+
+
+def a_new_dict() -> None:
+    HELD.nested["a"] = {"b": [7]}
+
+
+class Counted:
+    total = 0
+
+    @classmethod
+    def more(cls) -> None:
+        cls.total += 1
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot be kept as a graph")
+@pytest.mark.parametrize("around", [in_a_while, in_a_branch])
+@pytest.mark.parametrize("change", [counted_in_a_new_dict, a_new_dict, Counted.more])
+def test_containers_and_classes(
+    change: Callable[[], None], around: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in a container that is replaced counts as read; attributes of classes are written."""
+    found = []
+    for capture in (lambda f: f, weft.compile):
+        call = capture(lambda x: around(x, change))
+        monkeypatch.setattr(Counted, "total", 0)
+        HELD.nested["a"] = {"b": [0]}
+        seen = []
+        for step, number in enumerate((1.0, -1.0, 1.0, 1.0, -1.0)):
+            if change is a_new_dict:
+                HELD.nested["a"] = {"b": [step]}
+            call(weft.tensor(number))
+            seen.append((Counted.total, repr(HELD.nested)))
         found.append(seen)
     assert found[1] == found[0]

@@ -18,6 +18,7 @@ import numpy as np
 from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.stores import Store, instance_dict
+from weft.capture.watch.values import CONTAINERS
 from weft.core.structure import changed
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ class Entry:
 
     def note(self, hooks: Hooks, key: Any, value: Any) -> None:
         """Note that the recording depends on a value that a part held before (a guard)."""
+
+    def note_whole(self, hooks: Hooks, key: Any, value: Any) -> None:
+        """The same with all that a container holds: its numbers stand in the graph."""
+        self.note(hooks, key, value)
+        if isinstance(value, CONTAINERS):
+            hooks.deep(value, "a branch or loop")
 
     def number(self, hooks: Hooks, key: Any, value: Any) -> Any:
         """What stands for a number that changes from call to call and that a part held before;

@@ -222,7 +222,7 @@ class LoopState:
         """Note that the recording depends on what carried places hold before the loop. They hold it
         again: what the body has written is undone."""
         for place in self._to_note:
-            place.entry.note(self.hooks, place.key, place.initial)
+            place.entry.note_whole(self.hooks, place.key, place.initial)
         self._to_note.clear()
 
     def aliases(self, nested: NestedRecorder) -> LoopAliases:

@@ -119,7 +119,7 @@ class EntryMerge:
                 number = entry.number(self.hooks, key, before)
                 pair = [number if value is before else value for value in pair]
                 if number is before:
-                    entry.note(self.hooks, key, before)
+                    entry.note_whole(self.hooks, key, before)
             try:
                 builds[key] = self._build(entry, key, pair)
             except CaptureError as error:

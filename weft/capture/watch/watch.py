@@ -534,7 +534,10 @@ class Watch:
 
     def save(self, obj: Any) -> None:
         """Save the attributes of an object before they change."""
-        if self.flow is not None and not isinstance(obj, (Tensor, type, types.ModuleType)):
+        if isinstance(obj, (type, types.ModuleType)):
+            if in_nested_graph():
+                self.refuse(f"an attribute of {obj.__name__} is set")
+        elif self.flow is not None and not isinstance(obj, Tensor):
             self.flow.save(obj)
 
     def created(self, obj: Any) -> None:
