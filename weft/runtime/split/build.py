@@ -8,7 +8,7 @@ from weft.ir.graph import Graph, Node, Value, copied, copy_nodes
 from weft.ir.sizes import bare_names, size_names, sizes_named
 from weft.ops.placed import SEGMENT, TRANSFER
 from weft.runtime.split.devices import CPU
-from weft.runtime.split.segments import HOST, Part, cut, is_free
+from weft.runtime.split.segments import HOST, Part, cut, is_free, stays
 
 __all__ = ["split_graph"]
 
@@ -69,6 +69,8 @@ class _Split:
         """A value where a device takes it."""
         if value.node is not None and is_free(value.node) and (value, CPU) not in self.known:
             self._free(value.node)
+        if stays(value):
+            device = self.home.get(value, device)
         found = self.known.get((value, device))
         if found is None:
             home = self.home[value]

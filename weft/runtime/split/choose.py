@@ -168,6 +168,10 @@ def _settle(
         if is_host(node):
             choice.devices[node] = HOST
             continue
+        typed = _devices_of(node)
+        if typed:  # its values are on that device already: what moves them is a call of the host
+            choice.devices[node] = typed.pop() if len(typed) == 1 else HOST
+            continue
         target = wanted.get(node, CPU)
         if allowed and target not in allowed:
             target = CPU if CPU in allowed else next(iter(sorted(allowed)))
@@ -184,6 +188,13 @@ def _settle(
             kinds = {choice.devices[n] for g in node.graphs for n in _all(g) if n in choice.devices}
             target = CPU if kinds <= {CPU} else HOST
         choice.devices[node] = target
+
+
+def _devices_of(node: Node) -> set[str]:
+    """The kinds of devices that the values of a node are on, if one is not the CPU."""
+    values = (*node.inputs, *node.outputs)
+    kinds = {v.type.device.kind for v in values if isinstance(v.type, TensorType)}
+    return kinds if kinds - {CPU} else set()
 
 
 def _all(graph: Graph) -> list[Node]:

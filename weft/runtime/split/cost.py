@@ -11,7 +11,7 @@ from weft.ir.liveness import nbytes
 from weft.ir.types import TensorType
 from weft.runtime.dataflow.tasks import UNKNOWN_SECONDS, seconds_of
 from weft.runtime.split.devices import CPU, Rates
-from weft.runtime.split.segments import HOST, Part, is_free
+from weft.runtime.split.segments import HOST, Part, is_free, stays
 
 __all__ = ["Forecast", "forecast", "node_seconds"]
 
@@ -81,7 +81,7 @@ def forecast(
 
     def arrival(value: Value, device: str) -> float:
         nonlocal count, moved
-        at = device or CPU
+        at = home[value] if stays(value) else device or CPU
         if (value, at) not in there:
             begin = there[value, home[value]]
             there[value, at] = begin + _transfer(value, home[value], at, rates)

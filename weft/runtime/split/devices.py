@@ -138,7 +138,7 @@ def engine(name: str) -> Engine:
 
 def engines_here() -> list[str]:
     """The names of the devices that are registered, or can be opened here."""
-    names = [CPU, *[name for name in _ENGINES if name != CPU]]
+    names = [CPU, *[name for name in _ENGINES if name not in (CPU, "cuda")]]
     for kind in _OPENERS:
         if kind not in names:
             try:
@@ -162,3 +162,10 @@ def _machine_code(graph: Graph) -> Run:
 
 
 _ENGINES[CPU] = Engine(CPU, _machine_code)
+#: Of values that are on a GPU: what is typed so runs there, and nothing else.
+_ENGINES["cuda"] = Engine(
+    "cuda",
+    _machine_code,
+    lambda node: "only values that are on the GPU are computed there: x.to('cuda')",
+    rates=Rates(1e13, 1e12, 2e-5),
+)

@@ -28,6 +28,11 @@ def is_free(node: Node) -> bool:
     return node.op.creation and not node.inputs and Trait.STACK not in node.op.traits
 
 
+def stays(value: Value) -> bool:
+    """Whether the type of a value says where it is: then `to_device` moves it, and nothing else."""
+    return isinstance(value.type, TensorType) and value.type.device.kind != "cpu"
+
+
 @dataclass(eq=False)
 class Part:
     """Nodes that run as one call of a device; on the host, one node."""
