@@ -19,6 +19,7 @@ from weft.base import dtypes
 from weft.base.dtypes import DType
 from weft.codegen.machine import Machine, host
 from weft.codegen.math import FUNCTIONS
+from weft.codegen.text import Module
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's, of NaNs and overflow
 
@@ -157,6 +158,14 @@ def test_without_wide_vectors(name: str) -> None:
     narrow = dataclasses.replace(host(), features=kept, vector_bytes=32)
     for dtype in WIDER:
         check(name, dtype, narrow.lanes(dtype.itemsize), 10_000, narrow)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan"])
+def test_far_from_0_without_a_c_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on GPUs: any size of numbers."""
+    monkeypatch.setattr(Module, "has_c_library", False)
+    for dtype in WIDER:
+        check(name, dtype, 1, 20_000)
 
 
 def test_every_function_has_an_oracle() -> None:
