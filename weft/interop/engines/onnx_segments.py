@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -151,7 +150,6 @@ def _contiguous(array: Any) -> Any:
     return np.ascontiguousarray(array) if array.ndim else array
 
 
-@functools.cache
 def has_doubles(graph: Graph) -> bool:
     """Whether a graph computes in float64."""
     return any(

@@ -13,8 +13,8 @@ from weft.base.dim_algebra import Dim
 from weft.base.dims import has_dims, is_zero
 from weft.base.dtypes import DType
 from weft.base.shapes import Shape, broadcast_shapes, size_of
-from weft.interop.onnx.elementwise import iota
 from weft.interop.onnx.table import ROWS, Row, kind_of, row
+from weft.interop.onnx.values import iota
 from weft.interop.onnx.writer import Writer
 from weft.ir.graph import Node
 from weft.ops.index_shape import TENSOR, full_index, indexed_shape
