@@ -228,6 +228,32 @@ def test_objects_that_are_replaced_are_known_by_their_class(way: str) -> None:
     assert len(f.recordings) <= 6, [str(r) for r in f.recordings]
 
 
+class Refused(Exception):
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.message = message
+        self.step = step
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_errors_hold_strings(way: str) -> None:
+    @WAYS[way]
+    def f(x: Any, n: int) -> Any:
+        if n % 2:
+            raise Refused(f"step {n}", n)
+        return x * n
+
+    for n in range(6):
+        if n % 2 == 0:
+            assert f(weft.ones(1), n).tolist() == [n]
+            continue
+        with pytest.raises(Refused) as caught:
+            f(weft.ones(1), n)
+        error = caught.value
+        assert (error.args, error.step) == ((f"step {n}",), n)
+        assert (type(error.message), type(error.step)) == (str, int)
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_texts_behave_as_strings(way: str) -> None:
     def f(x: Any, n: int) -> Any:

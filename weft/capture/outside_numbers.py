@@ -71,23 +71,20 @@ class ChangingNumbers:
                     self.places.add((_OBJECT, *_key(origin)))
             except Exception:
                 continue
-            if (
-                not length
-                and not same
-                and type(now) is type(expected)
-                and not same_value(now, expected)
-            ):
+            if length or same or type(now) is not type(expected):
+                continue
+            if not same_value(now, expected):
                 self.places.add(_key(origin))
 
 
 def is_number(value: Any) -> bool:
     """Whether a value may be another one in each call."""
-    return type(value) in NUMBERS or isinstance(value, _SCALARS)
+    return type(value) in NUMBERS or (isinstance(value, _SCALARS) and value.itemsize <= 8)
 
 
 def _kind(value: Any) -> Kind | None:
     found: Kind | None = PYTHON_KINDS.get(type(value))
-    if found is None and isinstance(value, (*_SCALARS, np.bool_)):
+    if found is None and isinstance(value, (*_SCALARS, np.bool_)) and value.itemsize <= 8:
         found = {"f": "float", "b": "bool"}.get(value.dtype.kind, "int")  # type: ignore[assignment]
     return found
 

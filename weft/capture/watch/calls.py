@@ -19,6 +19,7 @@ from weft.capture.watch.deferred_calls import defer
 from weft.capture.watch.first_calls import is_unprepared, prepare
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
+from weft.capture.watch.settled_numbers import settled_all, settled_named
 from weft.capture.watch.values import is_plain
 from weft.convert.convert import (
     HOOKS,
@@ -77,7 +78,9 @@ def takes_texts(function: Any) -> bool:
     if isinstance(plain, types.FunctionType):
         file = plain.__code__.co_filename
         return policy(file) == FOLLOW and not is_own(file)
-    return isinstance(plain, type) and (is_followed_class(plain) or dataclasses.is_dataclass(plain))
+    if not isinstance(plain, type) or issubclass(plain, BaseException):  # which leave the run
+        return False
+    return is_followed_class(plain) or dataclasses.is_dataclass(plain)
 
 
 def _call_partial(hooks: Hooks, bound: Any, args: Any, kwargs: Any) -> Any:
@@ -238,6 +241,8 @@ def construct(hooks: Hooks, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
     if is_python_function(maker) and not issubclass(meta, enum.EnumMeta):
         class_attribute(hooks.watch, meta, "__call__", maker)
         return call(hooks, maker, (cls, *args), kwargs)
+    if issubclass(cls, BaseException) and not hooks.flow.depth:  # which leaves the run
+        args, kwargs = settled_all(args), settled_named(kwargs)
     if not is_followed_class(cls):
         return library.call_class(hooks, cls, args, kwargs)
     return construct_as_type(hooks, cls, args, kwargs)
