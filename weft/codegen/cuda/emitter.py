@@ -117,16 +117,16 @@ class CudaEmitter(Emitter):
         self.module = Module(self.machine)
         self.module.stack = LOCAL
         self.module.has_c_library = False
-        self._launches: dict[int, tuple[Launch, ...]] = {}
-        self._flagged: set[int] = set()  # steps whose kernels get the flag
-        self._stacked: set[int] = set()  # those that get the bounds of the stacks' memory, too
+        self._launches: dict[Step, tuple[Launch, ...]] = {}
+        self._flagged: set[Step] = set()  # steps whose kernels get the flag
+        self._stacked: set[Step] = set()  # those that get the bounds of the stacks' memory, too
         #: Whether some kernel may fail: then the flag is read after a run.
         self.may_fail = False
         self.work: list[Work] = []
         self._block: BlockCode | None = None
         self._whole: Graph | None = None  # that is one kernel
         self._blocks: set[Node] = set()  # control flow that is one kernel
-        self._flows: dict[int, tuple[Launch, ...]] = {}  # by step: what else control flow launches
+        self._flows: dict[Step, tuple[Launch, ...]] = {}  # what else control flow launches
         #: Whether kernels use memory for stacks.
         self.stacks = False
         #: Inputs whose values are checked before a run, each with the kernel that does it.
@@ -184,9 +184,9 @@ class CudaEmitter(Emitter):
             gated = self.may_fail and not group.reduces
             found = places(group)[0]
             launches, scratch = emit_group(self.module, name, group, found, gated)
-            self._launches[id(step)] = tuple(launches)
+            self._launches[step] = tuple(launches)
             if gated:
-                self._flagged.add(id(step))
+                self._flagged.add(step)
             each = step.work().bytes / 3e3 / len(launches)  # ns at 3 TB/s
             return [Kernel(one.name, 1, max(each, 1500.0), scratch) for one in launches]
         node = step.nodes[0]
@@ -197,7 +197,7 @@ class CudaEmitter(Emitter):
             if len(leaves) < len(node.inputs):
                 return None  # some operand is a number
             made = NODES[node.op.name](self.module, name.replace(".", "_"), node)
-            self._launches[id(step)] = tuple(made)
+            self._launches[step] = tuple(made)
             if node.op is NLL:
                 check = emit_check(self.module, f"{made[0].name}_check", node)
                 self.checks.append((leaves[1].root, check))
@@ -206,16 +206,16 @@ class CudaEmitter(Emitter):
             dense = all(isinstance(op, Leaf) for op in group.operands[node])
             own = FAILING_NODES[node.op.name](self.module, name.replace(".", "_"), node)
             if dense and own:
-                self._launches[id(step)] = tuple(own)
-                self._flagged.add(id(step))
+                self._launches[step] = tuple(own)
+                self._flagged.add(step)
                 self.may_fail = True
                 return [Kernel(one.name, 1, 2500.0) for one in own]
         if group.kind == "kernel" and node.op.name in ITEM_OPS:
             items = emit_items(self.module, name, node)
             if items is None:
                 return None
-            self._launches[id(step)] = tuple(items[0])
-            self._flagged.add(id(step))
+            self._launches[step] = tuple(items[0])
+            self._flagged.add(step)
             self.may_fail = self.may_fail or bool(node.op.may_fail)
             scratch = max((kernel.scratch for kernel in items[1]), default=0)
             return [Kernel(one.name, 1, 2500.0, scratch) for one in items[0]]
@@ -239,8 +239,8 @@ class CudaEmitter(Emitter):
             return self._around(step, name)
         launches = self._wide_top(step, name) if step.kind == "stack" else ()
         launch = self._block.step_kernel(step, name, top_is_copied=bool(launches))
-        self._launches[id(step)] = (*launches, launch)
-        self._stacked.add(id(step))
+        self._launches[step] = (*launches, launch)
+        self._stacked.add(step)
         fails = self.target.may_fail(step.group)
         self.may_fail = self.may_fail or fails
         self.stacks = True
@@ -264,7 +264,7 @@ class CudaEmitter(Emitter):
             helpers.append(emit_counter(self.module, f"{name}_count"))
             for number, value in enumerate(node.graphs[1].outputs[carries:]):
                 helpers += emit_push(self.module, f"{name}_push{number}", value)
-        self._flows[id(step)] = tuple(helpers)
+        self._flows[step] = tuple(helpers)
         self.may_fail = self.may_fail or self.target.may_fail(step.group)
         self.stacks = True
         return [Kernel("", 1, 50_000.0, Room.of(step).size)]
@@ -315,15 +315,15 @@ class CudaEmitter(Emitter):
 
     def _works(self, plan: GraphPlan) -> Iterator[Work]:
         for step in plan.steps:
-            if id(step) in self._launches:
+            if step in self._launches:
                 buffers = tuple(arguments(step.group, step.kernels))
-                if id(step) in self._stacked:
+                if step in self._stacked:
                     buffers = (*buffers, self._bounds, STACKS, FLAG)
                     self._bounds = STACKS
-                if id(step) in self._flagged:
+                if step in self._flagged:
                     buffers = (*buffers, FLAG)
-                yield Work("launch", step, self._launches[id(step)], buffers)
-            elif id(step) in self._flows:
+                yield Work("launch", step, self._launches[step], buffers)
+            elif step in self._flows:
                 nested = tuple(tuple(self._works(inner)) for inner in step.nested)
                 calls = [work for works in nested for work in works if work.kind == "call"]
                 if calls:
@@ -331,7 +331,7 @@ class CudaEmitter(Emitter):
                     raise NotNative(f"{name} in a loop has no code for GPUs yet")
                 leaves = [op for op in step.group.operands[step.nodes[0]] if isinstance(op, Leaf)]
                 buffers = (*[leaf.root for leaf in leaves], *step.nodes[0].outputs)
-                yield Work("flow", step, self._flows[id(step)], buffers, nested=nested)
+                yield Work("flow", step, self._flows[step], buffers, nested=nested)
             elif step.kind == "kernel":
                 operands = step.group.operands[step.nodes[0]]
                 leaves = [leaf for leaf in operands if isinstance(leaf, Leaf)]
