@@ -22,7 +22,7 @@ from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.source_loop import SourceLoop
 from weft.core.number import Number, as_held
 from weft.core.tensor import StateTensor, Tensor, type_of
-from weft.record.control.nested import NestedRecorder
+from weft.record.control.nested import NestedRecorder, known_number
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -99,7 +99,8 @@ def one_by_one(hooks: Hooks, level: MapLevel, function: Function, args: Any, kwa
         nonlocal structure, constants
         given = list(leaves)
         for i, x in zip(tensors, inputs, strict=True):
-            given[i] = x
+            is_number = isinstance(leaves[i], Number) and i not in mapped
+            given[i] = known_number(x) if is_number else x
         rows = [given[i] for i in sorted(mapped)]
         loop = _ElementLoop(hooks, function)
         loop.python.length = level.size
