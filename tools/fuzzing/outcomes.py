@@ -200,6 +200,8 @@ def _kinds(a: Any, b: Any, loose: bool, weak: bool) -> tuple[str, str] | None:
             if b.dtype.kind in kinds.get(type(a), ""):
                 return None
         return "kind", f"{b!r} instead of {a!r}"
+    if isinstance(a, str) and isinstance(b, str) and a != b:
+        return "text", f"{b!r} instead of {a!r}"
     if not isinstance(a, np.ndarray):
         return None if type(a) is type(b) else ("kind", f"{b!r} instead of {a!r}")
     if a.dtype != b.dtype:

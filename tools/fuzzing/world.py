@@ -28,6 +28,9 @@ class Item:
         self.first = first
         self.second = second
 
+    def __repr__(self):
+        return "an item"
+
 
 class World:
     def __init__(self):
@@ -67,6 +70,8 @@ def noted(key, value):
 
 
 """
+#: How a tensor prints its history: that of a captured call is a node of its own.
+_HISTORY = re.compile(r"grad_fn=<\w+>")
 _NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|\bnan\b|-?\binf\b")
 
 
@@ -136,6 +141,7 @@ def _kind(number: re.Match[str]) -> str:
 def shown(value: Any) -> Any:
     """Objects of the case's own class as dicts, texts as their numbers and what is between them."""
     if isinstance(value, str):
+        value = _HISTORY.sub("grad_fn", value)
         numbers = [float(text) for text in _NUMBER.findall(value)]
         return {"text": _NUMBER.sub(_kind, value), "numbers": np.asarray(numbers)}
     if isinstance(value, dict):
