@@ -281,3 +281,30 @@ def test_an_answer_that_the_program_rounds_in_another_way(capsys: Any) -> None:
         found = f(weft.tensor(1.5), weft.ones(3) * i)
         assert float(found) == pytest.approx(1.5 * i + 0.2, rel=1e-5)
         assert capsys.readouterr().out == "1.5\n"
+
+
+HELD = weft.zeros(2)
+
+
+def prints_before_it_writes(x: Tensor) -> Any:
+    a = x * 1.0
+    print(a, {"held": HELD})
+    with weft.no_grad():
+        a *= 0.5
+        HELD.copy_(HELD + 1)
+    print(a, [HELD])
+    a[0] = 9.0
+    print(a)
+    return a
+
+
+@pytest.mark.parametrize("capture", ["trace", "source"])
+def test_what_is_printed_is_the_value_of_then(capture: Any, capsys: Any) -> None:
+    """Also of tensors that the rest of the call writes to."""
+    shown = []
+    for call in (prints_before_it_writes, weft.compile(prints_before_it_writes, capture=capture)):
+        HELD.copy_(weft.zeros(2))
+        for number in CALLS:
+            call(weft.tensor([number, 0.0]))
+        shown.append(capsys.readouterr().out)
+    assert shown[1] == shown[0]

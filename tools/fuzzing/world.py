@@ -70,8 +70,8 @@ def noted(key, value):
 
 
 """
-#: How a tensor prints its history: that of a captured call is a node of its own.
-_HISTORY = re.compile(r"grad_fn=<\w+>")
+#: How a tensor prints its history: in a captured call it is another node, or none.
+_HISTORY = re.compile(r"grad_fn=<\w+>|requires_grad=True")
 _NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|\bnan\b|-?\binf\b")
 
 

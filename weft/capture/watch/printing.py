@@ -16,8 +16,9 @@ from weft.capture.watch.read_back import caught_file, has_own_handler
 from weft.capture.watch.texts import TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.number import Number
+from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
-from weft.record.control.nested import in_nested_graph
+from weft.record.control.nested import graph_recorder, in_nested_graph, stand_in
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -102,7 +103,9 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _shown(hooks: Hooks, value: Any) -> Any:
     value = numbers_of(value)
-    if is_plain(value) or isinstance(value, (Tensor, TextParts)) or is_logger(value):
+    if isinstance(value, Tensor):
+        return _as_now(value)
+    if is_plain(value) or isinstance(value, TextParts) or is_logger(value):
         return value
     if isinstance(value, CONTAINERS) and type(value) in _PLAIN_CONTAINERS:
         hooks.deep(value, "print")
@@ -113,8 +116,20 @@ def _shown(hooks: Hooks, value: Any) -> Any:
 _PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, defaultdict})
 
 
+def _as_now(tensor: Tensor) -> Tensor:
+    """A tensor with its value of now, which a write to it will not change. One from outside that
+    learns stays itself, as it prints that."""
+    here = graph_recorder()
+    outside = tensor._data.__class__ is not SymbolicArray
+    if here is None or isinstance(tensor, Number) or (outside and tensor._node is not None):
+        return tensor
+    return stand_in(here, tensor)
+
+
 def _copied(value: Any) -> Any:
     """A container with its current contents, built again at each replay."""
+    if isinstance(value, Tensor):
+        return _as_now(value)
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
         return kind(_copied(part) for part in value)
