@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,3 +117,28 @@ def test_a_sampler_is_one_loop() -> None:
     weft.manual_seed(1)
     np.testing.assert_allclose(captured(4).numpy(), expected.numpy(), rtol=1e-3, atol=1e-4)
     assert [node.op.name for node in captured.paths()[0].nodes].count("scan") == 1
+
+
+WRITES_TO_ROWS = {
+    "in place": "for e in w:\n        w *= e\n        t = t + e",
+    "with numbers": "for i, e in enumerate(w):\n        w *= e\n        t = t + i * e",
+    "an item": "for i, e in enumerate(w):\n        w[-1] = e + i\n        t = t + e",
+    "beside others": "for e, f in zip(w, v):\n        w *= f\n        t = t + e",
+    "from the last": "for e in reversed(w):\n        w *= e\n        t = t + e",
+}
+
+
+@pytest.mark.parametrize("name", WRITES_TO_ROWS)
+def test_rows_are_those_of_their_iteration(name: str, tmp_path: Path) -> None:
+    """A loop that writes to what it goes through, of all lengths: with the first iteration taken
+    apart, the others read rows as they were before the loop."""
+    (tmp_path / "loops.py").write_text(
+        f"def f(v):\n    w, t = v * 0.5, 0\n    {WRITES_TO_ROWS[name]}\n    return w, t\n"
+    )
+    function = runpy.run_path(str(tmp_path / "loops.py"))["f"]
+    for dynamic in (True, "auto"):
+        compiled = weft.compile(function, dynamic=dynamic)
+        for length in (1, 3, 2, 5, 20):
+            v = weft.asarray(np.linspace(0.5, 2, length))
+            for found, wanted in zip(compiled(v), function(v), strict=True):
+                np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12)

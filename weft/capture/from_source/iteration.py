@@ -104,18 +104,20 @@ class Steps(Stream):
 
 
 class Along(Stream):
-    """The rows of a tensor; each is read in its own iteration."""
+    """The rows of a tensor; each is read in its own iteration, as the loop may write to them."""
 
-    def __init__(self, rows: Tensor, turned: bool = False) -> None:
+    def __init__(self, rows: Tensor, turned: bool = False, skipped: int = 0) -> None:
         self.rows = rows
         self.turned = turned  # from the last to the first
-        self.count = rows.shape[0]
+        self.skipped = skipped  # how many iterations there were before
+        self.count = rows.shape[0] - skipped
 
     def tensor(self) -> Tensor:
-        return flip(self.rows, axis=0) if self.turned else self.rows
+        rows = flip(self.rows, axis=0) if self.turned else self.rows
+        return rows[self.skipped :] if self.skipped else rows
 
     def at(self, index: Any) -> Any:
-        return self.rows[self.count - 1 - index if self.turned else index]
+        return self.rows[self.count - 1 - index if self.turned else index + self.skipped]
 
 
 class Listed(Stream):
@@ -284,6 +286,7 @@ def _least(counts: Sequence[Any]) -> Any:
 
 def _turned(stream: Stream) -> Stream:
     if isinstance(stream, Along):
+        assert not stream.skipped
         return Along(stream.rows, not stream.turned)
     if isinstance(stream, Listed):
         return Listed(stream.items, not stream.turned)
@@ -296,7 +299,7 @@ def _turned(stream: Stream) -> Stream:
 
 def _without_first(stream: Stream) -> Stream:
     if isinstance(stream, Along):
-        return Along(stream.rows[:-1] if stream.turned else stream.rows[1:], stream.turned)
+        return Along(stream.rows, stream.turned, stream.skipped + 1)
     if isinstance(stream, Numbers):
         return Numbers(stream.values[:-1] if stream.turned else stream.values[1:], stream.turned)
     if isinstance(stream, Steps):

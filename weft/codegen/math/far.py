@@ -56,10 +56,8 @@ def _add(module: Module) -> None:
     s = f(f"sub i64 {exponent}, 1075")
     start = f(f"add i64 {s}, {64 - 2}")  # there is a word of zeros before: |x| is at least 2^16
     first, shift = f(f"lshr i64 {start}, 6"), f(f"and i64 {start}, 63")
-    found = []
-    for k in range(4):
-        at = f(f"getelementptr i64, ptr {table}, i64 {f(f'add i64 {first}, {k}')}")
-        found.append(f(f"load i64, ptr {at}"))
+    word = f.ptr(table, "i64") + f.index(first)
+    found = [(word + k).load() for k in range(4)]
     high, middle, low = (_left(f, found[k], found[k + 1], shift) for k in range(3))
     # m · (high, middle, low) mod 2^192.
     a, b = _product(f, m, low), _product(f, m, middle)
