@@ -323,6 +323,8 @@ def has_branches(case: Case, mode: str) -> bool:
         return True
     if mode == "traced":
         return False
+    if "items.append(" in text and "grad" in text:  # a list that a loop fills has one history
+        return True
     if any(f"{name}(" in text for name in FUNCTIONS):  # which have branches or loops of their own
         return True
     tree = ast.parse("def program():\n" + "\n".join(f"    {line}" for line in text.splitlines()))
