@@ -12,6 +12,7 @@ from typing import Any
 from weft.autodiff.node import Node, count, hooks_of
 from weft.capture.hooks import Hooks
 from weft.capture.watch.calls import callable_for
+from weft.capture.watch.refusals import NotKept
 from weft.capture.watch.watch import Watch
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
@@ -31,8 +32,8 @@ class HistoryRecorder(GraphRecorder):
         if node.number > self._began:
             return
         if goes_on:
-            self.refuse("a backward pass continues into ops from outside")
-            return
+            # Before it frees them: then Python runs the call.
+            raise NotKept("a backward pass continues into ops from outside")
         tensor = self._tensor_of(node)
         if (tensor is None or not self.watch.hooks(tensor, node)) and hooks_of(node):
             self.refuse("a tensor that was not reached from outside has a hook")
