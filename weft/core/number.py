@@ -325,6 +325,8 @@ def may_count(value: Any) -> bool:
     largest = _largest(value)
     if largest is not None:
         return largest <= _SMALL
+    if not isinstance(value, Number):
+        return True  # a symbolic size
     if value.counts or value._data.__class__ is not SymbolicArray:
         return bool(value.counts)
     node = value._data.value.node
