@@ -11,8 +11,9 @@ import onnx_runs
 import pytest
 
 import weft
+import weft.nn.functional as F
 from weft import nn
-from weft.errors import CaptureError, DeviceError, DTypeError, GraphError
+from weft.errors import CaptureError, DeviceError, DTypeError, GraphError, UnknownSizeError
 from weft.interop.onnx import export as export_module
 from weft.interop.onnx import library, table
 
@@ -42,6 +43,7 @@ MODELS: list[tuple[str, Callable[[], Any], Any, Any]] = [
     ("lstm", lambda: nn.LSTM(4, 8, 2, batch_first=True, bidirectional=True),
      ("B", weft.dim("T", min=1), 4), (2, 5, 4)),
     ("gru", lambda: nn.GRU(4, 8, batch_first=True), (2, 5, 4), (2, 5, 4)),
+    ("gru of no steps", lambda: nn.GRU(5, 7), ("T", "B", 5), (0, 2, 5)),
     ("transposed", lambda: nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
      ("B", 3, 5, 5), (2, 3, 5, 5)),
     ("norms", lambda: nn.Sequential(nn.GroupNorm(2, 4), nn.LayerNorm(5)), ("B", 4, 5), (2, 4, 5)),
@@ -79,6 +81,15 @@ def backwards(x: Any) -> Any:
     return weft.scan(lambda c, x: (c + x, c * x), weft.zeros(2), x, reverse=True)
 
 
+def sums(x: Any) -> Any:
+    return weft.scan(lambda c, r: (c + r, (c, r * 2)), x.sum(0), x, reverse=True)
+
+
+def shifts(x: Any) -> Any:
+    n = weft.arange(x.shape[0], dtype=x.dtype)
+    return x // 4, x >> n, x << n, x >> (n + 60), x << (n + 60), x >> -n, x << -n, x * 8, x % 8
+
+
 def nested(x: Any) -> Any:
     total = x.sum() * 0
     for row in x:
@@ -92,6 +103,10 @@ def windows(x: Any) -> Any:
     return x[1:, ::-1], x.reshape(n * 2, 2), weft.arange(n) * 2, x[: n // 2], weft.eye(3)
 
 
+NUMBERS = {
+    "int": [-(2**63), -(2**31), -128, -5, -1, 0, 1, 7, 100, 2**31 - 1, 2**63 - 1] * 7,
+    "uint": [0, 1, 5, 127, 128, 200, 255] * 10,
+}
 FUNCTIONS: list[tuple[Any, list[Any], list[Any]]] = [
     (while_loop, [weft.spec(())], [np.float32(81)]),
     (branch, [weft.spec(2)], [np.array([1, 2], np.float32)]),
@@ -101,6 +116,9 @@ FUNCTIONS: list[tuple[Any, list[Any], list[Any]]] = [
     (backwards, [weft.spec((4, 2))], [np.arange(8, dtype=np.float32).reshape(4, 2)]),
     (backwards, [weft.spec(("T", 2))], [np.arange(8, dtype=np.float32).reshape(4, 2)]),
     (nested, [weft.spec(("T", 2))], [np.arange(-4, 4, dtype=np.float32).reshape(4, 2)]),
+    *[(sums, [weft.spec(("T", "B", 3))], [np.ones((n, 2, 3), np.float32)]) for n in (0, 1, 3)],
+    *[(shifts, [weft.spec(("n",), dtype)], [np.array(NUMBERS[dtype.kind]).astype(dtype.numpy)])
+      for dtype in (weft.int64, weft.int32, weft.int8, weft.uint8, weft.uint64)],
     *[(windows, [weft.spec(("n", 4))], [np.arange(n * 4, dtype=np.float32).reshape(n, 4)])
       for n in (0, 1, 2, 5)],
 ]  # fmt: skip
@@ -110,6 +128,38 @@ FUNCTIONS: list[tuple[Any, list[Any], list[Any]]] = [
 def test_control_flow_and_symbolic_sizes(number: int) -> None:
     function, specs, arrays = FUNCTIONS[number]
     onnx_runs.check_model(function.__name__, function, specs, list(map(weft.asarray, arrays)), 8)
+
+
+def own_sizes(x: Any) -> Any:
+    """Windows as large as the input, along one axis."""
+    return F.max_pool2d(x, (x.shape[2], 1)), F.avg_pool2d(x, x.shape[2:])
+
+
+POOLING: list[Any] = [
+    nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1), nn.MaxPool2d(3, 3, 1, 2), nn.MaxPool2d((2, 3), (3, 1)),
+    nn.MaxPool2d(3, 2, 1, ceil_mode=True), nn.MaxPool2d(2, 3, ceil_mode=True),
+    nn.AvgPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+    nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.AdaptiveAvgPool2d(1), nn.AdaptiveAvgPool2d((2, 3)),
+    nn.AdaptiveAvgPool2d((None, 2)), nn.AdaptiveMaxPool2d(1), nn.AdaptiveMaxPool2d((3, 1)),
+    own_sizes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(POOLING)))
+def test_pooling_of_symbolic_sizes(number: int) -> None:
+    pool = POOLING[number]
+    model = weft.onnx.model(pool, weft.spec(("B", 2, "H", "W")))
+    onnx.checker.check_model(model, full_check=True)
+    for height, width in ((5, 6), (6, 7), (8, 5), (7, 11)):
+        x = weft.randn(3, 2, height, width)
+        want = onnx_runs.flat(pool(x))
+        for mine, theirs in zip(want, onnx_runs.run(model, x.numpy()), strict=True):
+            assert not onnx_runs.differs(mine.numpy(), theirs, 8), (height, width)
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool1d(2), nn.AvgPool1d(3, 2, 1), nn.AdaptiveAvgPool1d(1)])
+def test_pooling_of_one_axis(pool: Any) -> None:
+    onnx_runs.check_model("1d", pool, [weft.spec((2, 3, "T"))], [weft.randn(2, 3, 9)], 8)
 
 
 def test_names_come_from_the_signature(tmp_path: Path) -> None:
@@ -163,6 +213,14 @@ def test_weights_beyond_the_limit_of_the_format_go_to_a_file_beside_it(
     assert np.allclose(out, model(x).detach().numpy(), atol=1e-6)
 
 
+def collected(x: Any) -> Any:
+    parts = [x[0]]
+    while x.sum() < 9:
+        x = x + 1
+        parts.append(x[0])
+    return weft.stack(parts)
+
+
 REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
     (lambda x: x + weft.randn(3), weft.spec(3), CaptureError, "draws random numbers"),
     (nn.BatchNorm1d(3), weft.spec((2, 3)), CaptureError, "num_batches_tracked a new value"),
@@ -170,6 +228,19 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
     (lambda x: x * 2, weft.spec(3, weft.complex64), DTypeError, "take no complex numbers"),
     (lambda x: None, weft.spec(3), CaptureError, "gives no tensor"),
     (lambda x: x**x, weft.spec(3, weft.int64), GraphError, "pow of integers"),
+    (
+        lambda x: F.max_pool2d(x, x.shape[2:], 1, 1),
+        weft.spec((1, 2, "H", "W")),
+        GraphError,
+        r"max_pool with overlapping windows(.|\n)*test_onnx_export.py",
+    ),
+    (
+        lambda x: F.conv2d(x, x[:1]),
+        weft.spec((1, 2, weft.dim("H", min=1), 3)),
+        UnknownSizeError,
+        r"Conv of ONNX takes kernel_shape as numbers, not \[H, 3\](.|\n)*test_onnx_export.py",
+    ),
+    (collected, weft.spec(("T", 3)), GraphError, r"a list that grows(.|\n)*weft.scan"),
 ]
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dim_algebra import known_less
 from weft.base.dims import dims_in
+from weft.interop.onnx.indexing import reshaped
 from weft.interop.onnx.table import row, unsupported, write_graph
 from weft.interop.onnx.writer import Writer
 from weft.ir.graph import Graph, Node
@@ -23,7 +25,8 @@ def _check(node: Node) -> None:
                 node,
                 f"carries {'an order of effects' if str(value.type) == 'token' else 'a list'}, "
                 "which ONNX has not",
-                "leave print, assert and growing lists out of what is exported",
+                "leave print and assert out of what is exported; in the place of a list that "
+                "grows, use weft.scan, which stacks what each iteration gives",
             )
 
 
@@ -144,6 +147,10 @@ def _scan(
     graph = made.finish(made.going, results, kinds, body.name)
     trips = w.call("Squeeze", w.size(length), w.const(np.zeros(1, np.int64)))
     found = w.calls("Loop", len(node.outputs), trips, "", *carried, body=graph)
+    if not known_less(0, length):  # of no rounds, engines do not know the shape of what they stack
+        shapes = [value.tensor_type.shape for value in node.outputs[carries:]]
+        stacked = [reshaped(w, y, s) for y, s in zip(found[carries:], shapes, strict=True)]
+        found = [*found[:carries], *stacked]
     if not reverse:
         return found
     axis, step = w.const(np.zeros(1, np.int64)), w.const(np.array([-1]))

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weft.interop.onnx import control, indexing, products, reductions  # noqa: F401  (rows)
+from weft.interop.onnx import (  # noqa: F401  (rows)
+    control,
+    indexing,
+    pooling,
+    products,
+    reductions,
+    shifts,
+)
 from weft.interop.onnx.library import IR_VERSION, OPSET, onnx_library
 from weft.interop.onnx.table import ROWS, unsupported, write_graph
 from weft.interop.onnx.writer import Writer

@@ -1,15 +1,10 @@
-"""Rows of matrix products, convolutions and pooling."""
+"""Rows of matrix products and convolutions."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from weft.base.dim_algebra import Dim
-from weft.base.shapes import Shape, size_of
-from weft.interop.onnx.indexing import reshaped
-from weft.interop.onnx.table import kind_of, row, unsupported
+from weft.base.shapes import Shape
+from weft.interop.onnx.table import row, unsupported
 from weft.interop.onnx.writer import Writer
 from weft.ir.graph import Node
 from weft.ops.windows import Padding
@@ -31,11 +26,11 @@ def _linear(w: Writer, node: Node, x: str, weight: str, bias: str) -> str:
 # --- convolutions --------------------------------------------------------------------------------
 
 
-def _pads(padding: Padding) -> list[int]:
+def pads_of(padding: Padding) -> list[int]:
     return [low for low, _ in padding] + [high for _, high in padding]
 
 
-def _trimmed(w: Writer, x: str, padding: Padding, first: int) -> tuple[str, Padding]:
+def trimmed(w: Writer, x: str, padding: Padding, first: int) -> tuple[str, Padding]:
     """x without the elements that a negative padding removes, and the padding that is left, for
     the axes from `first` on."""
     if all(low >= 0 and high >= 0 for low, high in padding):
@@ -52,11 +47,11 @@ def _conv(
     w: Writer, node: Node, x: str, weight: str, *bias: str,
     stride: Shape, padding: Padding, dilation: Shape, groups: int,
 ) -> str:  # fmt: skip
-    x, padding = _trimmed(w, x, padding, 2)
+    x, padding = trimmed(w, x, padding, 2)
     return w.call(
         "Conv", x, weight, *bias,
         kernel_shape=list(node.inputs[1].tensor_type.shape[2:]),
-        strides=list(stride), pads=_pads(padding), dilations=list(dilation), group=groups,
+        strides=list(stride), pads=pads_of(padding), dilations=list(dilation), group=groups,
     )  # fmt: skip
 
 
@@ -79,45 +74,6 @@ def _conv_input(
         )
     return w.call(
         "ConvTranspose", g, weight,
-        kernel_shape=list(kernel), strides=list(stride), pads=_pads(padding),
+        kernel_shape=list(kernel), strides=list(stride), pads=pads_of(padding),
         dilations=list(dilation), group=groups, output_padding=more,
     )  # fmt: skip
-
-
-# --- pooling -------------------------------------------------------------------------------------
-
-
-def _pooled(
-    w: Writer, node: Node, x: str, operator: str, kernel: Shape, padding: Padding, **attrs: Any
-) -> str:
-    """Pooling over the last axes; ONNX has just two before them."""
-    shape = node.inputs[0].tensor_type.shape
-    at = len(shape) - len(kernel)
-    x, left = _trimmed(w, x, padding, at)
-    if at != 2:
-        removed = [min(low, 0) + min(high, 0) for low, high in padding]
-        sizes = [size + less for size, less in zip(shape[at:], removed, strict=True)]
-        x = reshaped(w, x, (1, size_of(shape[:at]), *sizes))
-    found = w.call(operator, x, kernel_shape=list(kernel), pads=_pads(left), **attrs)
-    return found if at == 2 else reshaped(w, found, node.outputs[0].tensor_type.shape)
-
-
-@row("max_pool", computes=True)
-def _max_pool(
-    w: Writer, node: Node, x: str,
-    kernel: Shape, stride: Shape, padding: Padding, dilation: Shape,
-) -> str:  # fmt: skip
-    if kind_of(node).kind != "float":
-        raise unsupported(node, "of integers has no operator in ONNX", "cast to a float")
-    how = {"strides": list(stride), "dilations": list(dilation)}
-    return _pooled(w, node, x, "MaxPool", kernel, padding, **how)
-
-
-@row("sum_pool", computes=True)
-def _sum_pool(w: Writer, node: Node, x: str, kernel: Shape, stride: Shape, padding: Padding) -> str:
-    dtype = kind_of(node)
-    if dtype.kind != "float":
-        raise unsupported(node, "of integers has no operator in ONNX", "cast to a float")
-    how = {"strides": list(stride), "count_include_pad": 1}
-    mean = _pooled(w, node, x, "AveragePool", kernel, padding, **how)
-    return w.call("Mul", mean, w.const(np.asarray(size_of(kernel), dtype=dtype.numpy)))

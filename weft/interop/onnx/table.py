@@ -104,7 +104,8 @@ _REASONS = (
      "call model.eval(), or take the numbers as an argument"),
     (Trait.PYTHON, "calls Python", "leave it out of what is exported"),
     (Trait.STACK, "works on a list that grows, which ONNX has not",
-     "use tensors of a fixed size"),
+     "in the place of `parts.append(…)` in a loop and weft.stack, use weft.scan, which stacks what "
+     "each iteration gives"),
 )  # fmt: skip
 
 

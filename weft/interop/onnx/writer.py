@@ -89,6 +89,13 @@ class Writer:
     def _add(
         self, nodes: list[Any], op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Any
     ) -> None:
+        for key, value in attrs.items():
+            sizes = value if isinstance(value, (list, tuple)) else (value,)
+            if any(isinstance(size, Dim) for size in sizes):
+                raise UnknownSizeError(
+                    f"{op} of ONNX takes {key} as numbers, not {value}",
+                    hint="give the sizes as numbers",
+                )
         label = self.name(f"{self.node.op.name if self.node else op}_{next(self.model.counts)}")
         made = onnx_library().helper.make_node(op, list(inputs), list(outputs), name=label, **attrs)
         if self.node is not None and self.node.location is not None:
