@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from weft.base import dtypes
+from weft.base.dim_algebra import Dim, known_less
+from weft.base.dims import dims_in, is_zero
 from weft.base.errors import WeftError
+from weft.core.tensor import wrap
 from weft.interop.onnx.model import model_of, prepared, unsupported_nodes
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.interpret import PreparedGraph, sizes_of
+from weft.ir.sizes import local_sizes
 from weft.ir.types import TensorType
+from weft.runtime.interpreted import interpreted
 
 __all__ = ["Frozen", "alone", "refusal"]
 
@@ -24,6 +30,8 @@ _TAKEN = {
 }  # fmt: skip
 #: After so many changes of what was taken for constant, nothing is any more.
 MOST_CHANGES = 3
+#: So many shapes of inputs are known to be empty or not.
+MOST_SHAPES = 1000
 
 
 def refusal(node: Node, compiles: Callable[[bytes], Any], exact: Callable[[Node], str]) -> str:
@@ -36,6 +44,8 @@ def refusal(node: Node, compiles: Callable[[bytes], Any], exact: Callable[[Node]
             return f"the engine takes no arrays of {kind.dtype.name}"
         if kind.device.kind != "cpu":
             return f"its values are on {kind.device}"
+        if any(map(is_zero, kind.shape)):
+            return "it has no elements"  # engines differ about these; some do not survive them
     why = exact(node) or next((exact(n) for g in node.graphs for n in _nodes(g) if exact(n)), "")
     if why:
         return why
@@ -96,7 +106,8 @@ class Frozen:
     Weights come as inputs, and an engine is faster if they are constants. An input that is the same
     array as in the call before is taken for one: the array is kept here, so nobody writes to it,
     and it is compared by identity in each call. Where it is another one, the model with all of
-    them as inputs runs.
+    them as inputs runs. Where the sizes leave an array in the segment without elements, it is
+    interpreted.
 
     session(model, names of its inputs) -> function of a list of arrays
     """
@@ -110,6 +121,8 @@ class Frozen:
         self._last: list[Any] | None = None
         self._changes = 0
         self._model = self._made({})  # what is refused is refused now
+        self._open_sizes = _open_sizes(self.graph)
+        self._empty: dict[Any, bool] = {}  # by shapes of the inputs
 
     def _made(self, constant: Mapping[int, Any]) -> bytes:
         known: dict[Value, Any] = {self.graph.inputs[i]: array for i, array in constant.items()}
@@ -119,8 +132,24 @@ class Frozen:
         return content
 
     def __call__(self, arrays: list[Any]) -> list[Any]:
+        if self._open_sizes and self._is_empty(arrays):
+            found = interpreted(PreparedGraph(self.graph), [wrap(x) for x in arrays])
+            return [np.array(x._data) for x in found]
         constant, run = self._choice(arrays)
         return list(run([_contiguous(x) for i, x in enumerate(arrays) if i not in constant]))
+
+    def _is_empty(self, arrays: list[Any]) -> bool:
+        """Whether an array of the segment has no elements, as far as its inputs tell."""
+        shapes = tuple([x.shape for x in arrays])
+        found = self._empty.get(shapes)
+        if found is None:
+            sizes = sizes_of(self.graph, arrays)
+            told = [size for size in self._open_sizes if sizes.keys() >= set(size.names)]
+            found = any(size.evaluate(sizes) == 0 for size in told)
+            if len(self._empty) >= MOST_SHAPES:
+                self._empty.clear()
+            self._empty[shapes] = found
+        return found
 
     def _choice(self, arrays: list[Any]) -> tuple[Mapping[int, Any], Callable[..., Any]]:
         """The inputs that are constants of the model that runs now, and this model."""
@@ -148,6 +177,22 @@ class Frozen:
 
 def _contiguous(array: Any) -> Any:
     return np.ascontiguousarray(array) if array.ndim else array
+
+
+def _open_sizes(graph: Graph) -> list[Dim]:
+    """The sizes of arrays in a graph that may be 0."""
+    shapes = [
+        value.type.shape
+        for part in graph.walk()
+        for value in part.values()
+        if isinstance(value.type, TensorType)
+    ]
+    return [size for size in set(dims_in(shapes)) if not known_less(0, size)]
+
+
+def computes_sizes(graph: Graph) -> bool:
+    """Whether sizes in a graph depend on values: nobody knows before a run whether they are 0."""
+    return any(map(local_sizes, graph.walk()))
 
 
 def has_doubles(graph: Graph) -> bool:

@@ -78,8 +78,6 @@ def _inexact(node: Node) -> str:
     for value in (*node.inputs, *node.outputs):
         if value.tensor_type.dtype is not dtypes.float32:
             return f"the engine is given float32 only, not {value.tensor_type.dtype.name}"
-        if any(size == 0 for size in value.tensor_type.shape):
-            return "it has no elements"
     for inner in prepared(alone(node)).nodes:
         if inner.op.name not in _TAKEN:
             return f"{inner.op.name} is none of the ops that this engine is given"

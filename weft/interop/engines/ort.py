@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import DeviceError
-from weft.interop.engines.onnx_segments import Frozen, has_doubles, refusal
+from weft.interop.engines.onnx_segments import Frozen, computes_sizes, has_doubles, refusal
 from weft.interop.onnx.library import onnx_library
 from weft.ir.graph import Graph, Node
 from weft.ops.cards import PROD, SUM
@@ -40,7 +40,7 @@ def open_engine(name: str, provider: str) -> Engine:
     def session(model: bytes, exact: bool = False) -> Callable[[list[Any]], list[Any]]:
         options = ort.SessionOptions()
         options.log_severity_level = 4
-        if exact:  # what more it does to float64, it does with factors in float32
+        if exact:  # only what keeps float64, and survives arrays without elements
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         made = ort.InferenceSession(model, options, providers=providers)
         names = [port.name for port in made.get_inputs()]
@@ -52,7 +52,8 @@ def open_engine(name: str, provider: str) -> Engine:
         return run
 
     def compiled(graph: Graph) -> Any:
-        return Frozen(graph, lambda model: session(model, has_doubles(graph)))
+        exact = has_doubles(graph) or computes_sizes(graph)
+        return Frozen(graph, lambda model: session(model, exact))
 
     return Engine(
         name,
