@@ -415,6 +415,29 @@ def test_a_server_that_is_stopped_finishes_what_it_has_begun(
     assert sum(map(int, begun)) in {1: (2,), 2: (1, 2)}[workers]
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_outlasts_the_grace_is_cut_and_answered(
+    workers: int, folder: Path, tmp_path: Path
+) -> None:
+    models = [f"m={folder / 'until_large.weft'}"]
+    with serving(tmp_path, models, "--timeout=30", "--grace=1", f"--workers={workers}") as server:
+        endless = {"inputs": [as_json("x", np.zeros(1, np.float32))]}
+        slow = server.connection()  # its body never comes
+        slow.putrequest("POST", "/v2/models/m/infer")
+        slow.putheader("Content-Length", "100")
+        slow.endheaders()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            found = [pool.submit(server.infer, "m", endless) for _ in range(2)]
+            time.sleep(0.8)
+            start = time.monotonic()
+            server.process.terminate()
+            assert [one.result()[0] for one in found] == [503, 503]
+        assert slow.getresponse().status == 503
+        assert server.process.wait(20) == 0
+        assert time.monotonic() - start < 10  # not for as long as --timeout
+    assert "Traceback" not in server.log.read_text()
+
+
 def test_workers_that_die_are_started_anew(folder: Path, tmp_path: Path) -> None:
     with serving(tmp_path, [folder / "mlp.weft"], "--workers=2") as server:
         deadline = time.monotonic() + 20
@@ -446,6 +469,7 @@ def test_what_cannot_be_served_is_an_error(
             ([str(tmp_path / "none.weft")], "No such file"),
             ([str(tmp_path / "damaged.weft")], "damaged.weft"),
             ([str(folder), "--workers=0"], "workers is 0"),
+            ([str(folder), "--port=99999"], "port is 99999, not from 0 to 65535"),
             ([str(folder / "mlp.weft"), "--port", port], "in use"),
         ):
             assert main(["serve", *arguments]) == 1

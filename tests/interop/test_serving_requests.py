@@ -87,7 +87,7 @@ def nan_at(text: str) -> str:
         (x_with(shape=[2, 3]), r"shape \[2, 3\]; \[-1, 2\] \(-1: any size\) is expected"),
         (x_with(shape=[4]), r"shape \[4\]; \[-1, 2\]"),
         (x_with(shape=[2, True]), "is expected"),
-        (x_with(shape=[-2, 2]), "is expected"),
+        (x_with(shape=[-1, 2]), r"shape \[-1, 2\], and sizes are integers, 0 or more; \[-1, 2\] "),
         (x_with(shape=[2.0, 2]), "is expected"),
         (x_with(shape="22"), "is expected"),
         (x_with(shape=[3, 2]), r"4 elements, where its shape \[3, 2\] has 6"),

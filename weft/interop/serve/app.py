@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import http_exceptions, web
@@ -18,7 +19,7 @@ from weft.interop.serve.metrics import CONTENT_TYPE, Metrics
 from weft.interop.serve.models import Models
 from weft.interop.serve.options import Options
 from weft.interop.serve.protocol import HEADER_LENGTH, Response, read_request, write_response
-from weft.interop.serve.queue import Job, JobQueue, Outcome
+from weft.interop.serve.queue import Job, JobQueue, Outcome, stopping
 from weft.interop.serve.served import Served
 
 __all__ = ["App", "http_exceptions", "web"]
@@ -39,6 +40,8 @@ class App:
         self.jobs = jobs
         self.metrics = metrics
         self.ready = True
+        self._end: float | None = None  # of the server, in the time of the loop
+        self._limits: set[asyncio.Timeout] = set()  # of requests in flight
         self._bytes = 0  # of bodies
         self.in_flight = 0
 
@@ -64,9 +67,17 @@ class App:
         """The answer of a handler; errors as JSON. Counts what is about a model."""
         start = time.monotonic()
         self.in_flight += 1
+        limit = asyncio.timeout_at(self._end)
+        self._limits.add(limit)
         try:
-            response = await self._or_error(request, handler)
+            async with limit:
+                response = await self._or_error(request, handler)
+        except TimeoutError:
+            error = stopping()
+            response = _error(error.status, str(error))
+            response.force_close()
         finally:
+            self._limits.discard(limit)
             self.in_flight -= 1
         if request.path.endswith("/infer"):
             found = self._found(request)
@@ -96,6 +107,13 @@ class App:
             version = f", version {of['version']!r:.40}" if "version" in of else ""
             raise BadRequest(f"there is no model {of['model']!r:.80}{version}", 404)
         return found
+
+    def end_by(self, moment: float) -> None:
+        """Answer what is in flight at a moment of the loop's time with status 503."""
+        self._end = moment
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(moment)
 
     # --- what is there ------------------------------------------------------------------------
 
@@ -209,7 +227,8 @@ class App:
         future: asyncio.Future[Outcome] = loop.create_future()
 
         def done(outcomes: list[tuple[Job, Outcome]]) -> None:
-            loop.call_soon_threadsafe(_deliver, outcomes)
+            with suppress(RuntimeError):  # the server has ended: nobody waits any more
+                loop.call_soon_threadsafe(_deliver, outcomes)
 
         job = Job(served, key, inputs, deadline, done, future)
         self.jobs.put(job)

@@ -184,13 +184,16 @@ def _checked_type(data: dict[str, Any], port: Port, most: int) -> tuple[tuple[in
             f"{'' if known else ', which there is not'}; {expected} is expected"
         )
     wanted = shape_of(port)
+    said = " (-1: any size)" if -1 in wanted else ""
     if type(shape) is not list or any(type(size) is not int or size < 0 for size in shape):
-        raise BadRequest(f"input {port.name} has shape {shape!r:.80}; {wanted} is expected")
+        why = ", and sizes are integers, 0 or more" if type(shape) is list else ""
+        raise BadRequest(
+            f"input {port.name} has shape {shape!r:.80}{why}; {wanted}{said} is expected"
+        )
     fits = len(shape) == len(wanted) and all(
         wish in (-1, size) for size, wish in zip(shape, wanted, strict=True)
     )
     if not fits:
-        said = " (-1: any size)" if -1 in wanted else ""
         raise BadRequest(f"input {port.name} has shape {shape!r:.80}; {wanted}{said} is expected")
     # Also of tensors without elements: what is computed from their other sizes takes memory.
     if math.prod([max(size, 1) for size in shape]) * port.type.dtype.itemsize > most:

@@ -24,7 +24,7 @@ from weft.core.tensor import Tensor
 from weft.interop.serve.datatypes import Array, BadRequest
 from weft.interop.serve.served import Key, Served
 
-__all__ = ["Job", "JobQueue", "Outcome"]
+__all__ = ["Job", "JobQueue", "Outcome", "stopping"]
 
 log = logging.getLogger("weft.serve")
 Outcome = list[Array] | Exception
@@ -74,6 +74,8 @@ class JobQueue:
         self._waiting: dict[Any, deque[Job]] = {}
         self._count = 0
         self._closed = False
+        self._alarm: _Alarm | None = None
+        self._end = float("inf")
         self._changed = threading.Condition(threading.Lock())
 
     def __len__(self) -> int:
@@ -100,6 +102,12 @@ class JobQueue:
             del self._waiting[key]
         self._count -= len(jobs)
 
+    def end_by(self, moment: float) -> None:
+        """End whatever runs at a moment of time.monotonic, or later."""
+        self._end = moment
+        if self._alarm is not None:
+            self._alarm.end_by(moment)
+
     def close(self) -> None:
         """End the loop, when what waits is done."""
         with self._changed:
@@ -109,15 +117,17 @@ class JobQueue:
     def run(self) -> None:
         """Run jobs until the queue is closed and empty."""
         timed = threading.current_thread() is threading.main_thread()
-        alarm = _Alarm() if timed and hasattr(signal, "setitimer") else None
+        if timed and hasattr(signal, "setitimer"):
+            self._alarm = _Alarm()
+            self._alarm.end_by(self._end)  # it may have been told before
         try:
             while jobs := self._next():
-                outcomes = self._outcomes(jobs, alarm)
+                outcomes = self._outcomes(jobs)
                 jobs[0].done(list(zip(jobs, outcomes, strict=True)))
                 del jobs, outcomes  # buffers of results are used again
         finally:
-            if alarm is not None:
-                alarm.close()
+            if self._alarm is not None:
+                self._alarm.close()
 
     def _next(self) -> list[Job]:
         """The jobs that run next; none if there will be no more."""
@@ -141,19 +151,30 @@ class JobQueue:
                 if found:
                     return found
 
-    def _outcomes(self, jobs: Sequence[Job], alarm: _Alarm | None) -> list[Outcome]:
+    def _outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
         served, start = jobs[0].served, time.monotonic()
         try:
-            with _limited(alarm, max(job.deadline for job in jobs) - start):
+            with _limited(self._alarm, max(job.deadline for job in jobs)):
                 found: list[Outcome] = list(served.run([job.inputs for job in jobs]))
         except RanTooLong:
-            found = [BadRequest("the run took longer than the server allows", 504) for _ in jobs]
+            found = [self._cut() for _ in jobs]
         except Exception as error:
             if len(jobs) > 1:  # only those that fail alone have failed
-                return [x for job in jobs for x in self._outcomes([job], alarm)]
+                return [x for job in jobs for x in self._outcomes([job])]
             found = [_as_answer(error, served)]
         self.observe(served, len(jobs), time.monotonic() - start)
         return found
+
+    def _cut(self) -> BadRequest:
+        """What is told of a run that was ended."""
+        if time.monotonic() >= self._end:
+            return stopping()
+        return BadRequest("the run took longer than the server allows", 504)
+
+
+def stopping() -> BadRequest:
+    """The answer to what a server that stops does not finish."""
+    return BadRequest("the server stops before the request is done: send it again", 503)
 
 
 def _as_answer(error: Exception, served: Served) -> Exception:
@@ -171,16 +192,43 @@ def _as_answer(error: Exception, served: Served) -> Exception:
 
 
 class _Alarm:
-    """Raises RanTooLong in the main thread, while something is `armed`."""
+    """Raises RanTooLong in the main thread, while a run is `armed`, at its limit or at the end
+    of the server. The end may be told by another thread, at any time."""
 
     def __init__(self) -> None:
-        self.armed = False
+        self._armed = False
+        self._limit = self._end = float("inf")
         self._before = signal.signal(signal.SIGALRM, self._ring)
 
+    def arm(self, limit: float) -> None:
+        self._limit, self._armed = limit, True
+        while True:
+            end = self._end
+            self._set()
+            if self._end == end:
+                return
+
+    def disarm(self) -> None:
+        self._armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def end_by(self, moment: float) -> None:
+        self._end = moment
+        if self._armed:
+            self._set()
+
+    def _set(self) -> None:
+        left = min(self._limit, self._end) - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3))
+
     def _ring(self, _signal: int, _frame: Any) -> None:
-        if self.armed:
-            self.armed = False
-            raise RanTooLong
+        if not self._armed:
+            return
+        if time.monotonic() < min(self._limit, self._end):  # it was set for the run before
+            self._set()
+            return
+        self._armed = False
+        raise RanTooLong
 
     def close(self) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -188,14 +236,13 @@ class _Alarm:
 
 
 @contextmanager
-def _limited(alarm: _Alarm | None, seconds: float) -> Iterator[None]:
+def _limited(alarm: _Alarm | None, limit: float) -> Iterator[None]:
+    """Ends what runs at a moment of time.monotonic."""
     if alarm is None:
         yield
         return
     try:
-        alarm.armed = True
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+        alarm.arm(limit)
         yield
     finally:
-        alarm.armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        alarm.disarm()

@@ -32,6 +32,8 @@ __all__ = ["serve"]
 log = logging.getLogger("weft.serve")
 BACKLOG = 1024
 STOPS = (signal.SIGTERM, signal.SIGINT)
+#: Seconds for the answers to requests that were ended with the server.
+ANSWERING = 1.0
 #: A worker that dies within so many seconds of its start was never well.
 LEAST_LIFE, MOST_DEATHS = 5.0, 5
 
@@ -209,7 +211,7 @@ class _Worker:
             logger=_http_log(module),
             keepalive_timeout=self.options.idle,
             lingering_time=1.0,  # for a client that still sends, and is answered already
-            shutdown_timeout=self.options.grace,
+            shutdown_timeout=self.options.grace + ANSWERING,
         )
         await runner.setup()
         await module.web.SockSite(runner, self.listening, backlog=BACKLOG).start()
@@ -225,6 +227,8 @@ class _Worker:
                 continue
         log.info("stopping: %d requests in flight", app.in_flight)
         app.ready = False
+        app.end_by(self._loop.time() + self.options.grace)
+        self.jobs.end_by(time.monotonic() + self.options.grace)
         if self.parent is not None:
             self._loop.remove_reader(self.parent)
         await runner.cleanup()
