@@ -88,6 +88,11 @@ def test_wrong_sizes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
         program.build(place, sizes={"B": 3, "C": 4})
     with pytest.raises(weft.errors.ShapeError, match="right only for sizes"):
         program.build(place, sizes={"B": 30})
+    for wrong in (2.5, True, "3", None):
+        for word in ("sizes", "max_sizes"):
+            said = rf"{word}\['B'\] is .*whole number"
+            with pytest.raises(weft.errors.ShapeError, match=said):
+                program.build(place, **{word: {"B": wrong}})
     program.save(tmp_path / "m.weft")
     words = ["build", str(tmp_path / "m.weft"), "-o", str(place)]
     with pytest.raises(SystemExit):
@@ -96,6 +101,56 @@ def test_wrong_sizes_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "there is no target" in capsys.readouterr().err
     assert cli.main(["build", str(tmp_path / "none.weft"), "-o", str(place)]) == 1
     assert not place.exists()
+
+
+def _positive(x: Any) -> Any:
+    kept = []
+    for row in x:
+        if row > 0:
+            kept.append(row)  # noqa: PERF401
+    return weft.stack(kept)
+
+
+OF_DATA: dict[str, tuple[Any, str]] = {
+    "mask": (lambda x: x[x > 0], "nonzero"),
+    "sum of a mask": (lambda x: x[x > 0].sum(), "nonzero"),
+    "nonzero": (lambda x: weft.nonzero(x), "nonzero"),
+    "slice": (lambda x: x[: int((x > 1).sum())].sum(), "nonzero"),
+    "unique": (lambda x: weft.unique(x), "unique"),
+    "list": (_positive, "list_all"),
+    "in a loop": (lambda x: sum(x[x > row].sum() for row in x), "nonzero"),
+}
+
+
+@pytest.mark.parametrize("name", OF_DATA)
+def test_sizes_that_data_tell_are_refused(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    function, op = OF_DATA[name]
+    program = weft.export(function, weft.spec((4,)))
+    compiled = weft.compile(function)
+    compiled(weft.tensor([1.0, 2.0, 3.0, 4.0]))
+    said = rf"(?s)n\d of .* depends on data: .*{op}.*test_program_libraries.*weft.where"
+    for options in ({}, {"sizes": {"n0": 2}}, {"max_sizes": {"n0": 4}}):
+        for built in (program, compiled):
+            with pytest.raises(weft.errors.GraphError, match=said) as caught:
+                weft.build_library(built, tmp_path / "m.a", target="native", **options)
+            assert "sizes={" not in str(caught.value)
+    program.save(tmp_path / "m.weft")
+    for size in ("-s", "--max-size"):
+        words = ["build", str(tmp_path / "m.weft"), "-o", str(tmp_path / "m.a"), size, "n0=4"]
+        assert cli.main(words) == 1
+        assert "depends on data" in capsys.readouterr().err
+    assert not (tmp_path / "m.a").exists()
+
+
+def test_sizes_for_which_a_compiled_function_was_not_recorded(tmp_path: Path) -> None:
+    compiled = weft.compile(lambda x: x * 2 if x.shape[0] > 4 else x, dynamic=True)
+    compiled(weft.ones(9))
+    for wrong in ({"sizes": {"x_0": 3}}, {"max_sizes": {"x_0": 5}}):
+        with pytest.raises(weft.errors.ShapeError, match="right only for sizes with x_0 > 4"):
+            weft.build_library(compiled, tmp_path / "m.a", target="native", **wrong)
+    weft.build_library(compiled, tmp_path / "m.a", target="native", sizes={"x_0": 5})
 
 
 # --- sizes that calls choose ----------------------------------------------------------------------

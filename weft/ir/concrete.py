@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from weft.base.dim_algebra import names_of
 from weft.base.dims import dim, dims_in, substitute
@@ -12,20 +12,27 @@ from weft.ir.infer import infer_types
 from weft.ir.interpret import located
 from weft.ir.types import StackType, TensorType, Type
 
-__all__ = ["bounds_of", "concrete", "late_names", "names_in", "names_of_inputs", "sized_type"]
-__all__ += ["without_empty"]
+__all__ = ["bounds_of", "concrete", "late_names", "names_in", "names_of_inputs"]
+__all__ += ["names_of_types", "sized_type", "without_empty"]
 
 
 def names_in(graph: Graph) -> set[str]:
     """The names of all sizes in a graph and its nested graphs."""
     found: set[str] = set()
     for part in graph.walk():
-        for value in part.values():
-            kind = value.type.innermost if isinstance(value.type, StackType) else value.type
-            if isinstance(kind, TensorType):
-                found.update(name for size in dims_in(kind.shape) for name in size.names)
+        found |= names_of_types(value.type for value in part.values())
         for node in part.nodes:
             found.update(name for size in dims_in(node.attrs) for name in size.names)
+    return found
+
+
+def names_of_types(kinds: Iterable[Type]) -> set[str]:
+    """The names of the sizes in types."""
+    found: set[str] = set()
+    for kind in kinds:
+        inner = kind.innermost if isinstance(kind, StackType) else kind
+        if isinstance(inner, TensorType):
+            found.update(name for size in dims_in(inner.shape) for name in size.names)
     return found
 
 

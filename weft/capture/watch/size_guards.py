@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,11 +48,13 @@ class SizeGuard:
     failing   Python text that is true where it does not hold; {0.shape[1]} stands for a size
     says      the fact, as a user reads it
     names     of the names in it: the text of its number, and where it is found
+    fact      the fact itself; None for what is said of one axis
     """
 
     failing: str
     says: str
     names: tuple[tuple[str, str, str], ...]
+    fact: SizeFact | None = field(default=None, compare=False)
 
     @classmethod
     def of_fact(cls, fact: SizeFact, find: Find) -> tuple[SizeGuard, tuple[Origin, ...]] | None:
@@ -62,7 +64,7 @@ class SizeGuard:
         if left is None or right is None:
             return None
         failing = f"{left} {_OPPOSITE[fact.sign]} {right}"
-        return cls(failing, str(fact), texts.names()), texts.origins
+        return cls(failing, str(fact), texts.names(), fact), texts.origins
 
     @classmethod
     def of_axis(

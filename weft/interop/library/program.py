@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.base.dim_algebra import Dim, replaced
-from weft.base.dims import dim, has_dims
-from weft.base.errors import CaptureError, GraphError, ShapeError
+from weft.base.dims import has_dims
+from weft.base.errors import CaptureError, GraphError
 from weft.capture.trace.captured import Captured
 from weft.capture.trace.segments import Ending
 from weft.capture.watch.effects import Effect
 from weft.compile import run_passes
 from weft.core.tensor import Tensor
+from weft.interop.library.sizes import check_facts, numbers_of_sizes, whole_sizes
 from weft.interop.programs.program import Program
-from weft.ir.concrete import bounds_of, concrete, names_in, sized_type
+from weft.ir.concrete import concrete, sized_type
 from weft.ir.graph import Graph, Value, extract
 from weft.ir.signature import SAME, Constant, Given, Made, Place, Signature
 from weft.ir.types import TensorType
@@ -98,6 +99,7 @@ def program_of(
 ) -> LibraryProgram:
     """The program that a compiled function has recorded: `path` says which, by default the last.
     Of an exported program, itself."""
+    sizes, max_sizes = whole_sizes("sizes", sizes), whole_sizes("max_sizes", max_sizes)
     if isinstance(function, Program):
         return program_of_export(function, sizes, max_sizes)
     if not isinstance(function, Captured):
@@ -133,6 +135,8 @@ def program_of(
             op="build_library",
             hint="keep numbers that change in tensors",
         )
+    guards = [guard.expected for guard in segments[0].guards if guard.kind == "sizes"]
+    check_facts([guard.fact for guard in guards if guard.fact], sizes, max_sizes)
     values = {
         number: _array(origin.evaluate((), {}))
         for number, (place, origin) in enumerate(zip(signature.places, ending.origins, strict=True))
@@ -184,25 +188,8 @@ def program_of_export(
         made = writes[of].grad if of in writes else SAME
         if isinstance(made, int):
             grads[number] = made
-    known = {name: sizes[name] for name in names_in(routine.graph) if sizes and name in sizes}
-    for fact in routine.facts:
-        for more in _chosen(max_sizes):
-            if set(fact.names) <= {*known, *more} and not fact.holds({**known, **more}):
-                now = "".join(f", and {name} may be {size}" for name, size in more.items())
-                raise ShapeError(
-                    f"the program is right only for sizes with {fact}{now}",
-                    op="build_library",
-                    hint="export its function for such sizes, too",
-                )
+    check_facts(routine.facts, sizes, max_sizes)
     return of_signature(signature, routine.graph, values, sizes, max_sizes, grads)
-
-
-def _chosen(max_sizes: Mapping[str, int] | None) -> Iterator[dict[str, int]]:
-    """All that calls may choose."""
-    for name, most in (max_sizes or {}).items():
-        yield from [{name: number} for number in range(1, most + 1)]
-    if not max_sizes:
-        yield {}
 
 
 def of_signature(
@@ -231,10 +218,10 @@ def of_signature(
     wanted = list(dict.fromkeys([*outputs.values(), *[value for _, value in leaves]]))
     at = {value: number for number, value in enumerate(wanted)}
     types = {place: value.tensor_type for place, value in {**outputs, **read}.items()}
-    numbers = _numbers(graph, sizes, max_sizes)
+    graph = extract(graph.name, graph.inputs, graph.nodes, wanted)
+    numbers = numbers_of_sizes(graph, sizes, max_sizes)
     sized = {place: sized_type(kind, numbers) for place, kind in types.items()}
     types = {place: kind for place, kind in sized.items() if isinstance(kind, TensorType)}
-    graph = extract(graph.name, graph.inputs, graph.nodes, wanted)
     graph = optimize(concrete(graph, numbers) if numbers else graph, run_passes())
     words = dict.fromkeys((ARGUMENT, RESULT), _Words()) | {STATE: _Words()}
     slots: dict[str, list[Slot]] = {ARGUMENT: [], RESULT: [], STATE: []}
@@ -314,49 +301,6 @@ def _order(place: Place) -> list[tuple[str, int, str]]:
     return [
         (kind, key, "") if isinstance(key, int) else (kind, 0, str(key)) for kind, key in place.path
     ]
-
-
-def _numbers(
-    graph: Graph, sizes: Mapping[str, int] | None, max_sizes: Mapping[str, int] | None
-) -> dict[str, int]:
-    """Numbers for the named sizes of a graph; a name for the one that calls choose."""
-    names, given, chosen = names_in(graph), dict(sizes or {}), dict(max_sizes or {})
-    if len(chosen) > 1 or any(type(most) is not int or most < 1 for most in chosen.values()):
-        raise ShapeError(
-            f"max_sizes is {chosen}: one name with a number of at least 1 is expected",
-            op="build_library",
-            hint="sizes={…} has the others",
-        )
-    if given.keys() & chosen.keys():
-        raise ShapeError(
-            f"sizes and max_sizes have {', '.join(given.keys() & chosen.keys())}",
-            op="build_library",
-        )
-    for name, (low, high) in bounds_of(graph).items():
-        number = given.get(name, chosen.get(name, low))
-        if number < low or (high is not None and number > high):
-            said = "" if high is None else f" and at most {high}"
-            raise ShapeError(
-                f"{name} is {number}, and must be at least {low}{said}", op="build_library"
-            )
-        if name in chosen:
-            given[name] = dim(name, min=max(1, low), max=chosen[name])
-    missing = sorted(names - set(given))
-    if missing:
-        raise GraphError(
-            f"@{graph.name} has sizes that are not known: {', '.join(missing)}",
-            op="build_library",
-            hint=f"sizes={{{', '.join(f'{name!r}: …' for name in missing)}}}; or for one of them "
-            "max_sizes={…}, and each call chooses it",
-        )
-    bad = {name: size for name, size in given.items() if name not in names or size < 1}
-    if bad:
-        known = ", ".join(sorted(names)) or "none"
-        raise ShapeError(
-            f"sizes has {bad}: it takes sizes of at least 1 for the names {known}",
-            op="build_library",
-        )
-    return given
 
 
 # --- names ----------------------------------------------------------------------------------------
