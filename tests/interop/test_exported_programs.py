@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import threading
@@ -275,21 +276,44 @@ def test_a_training_step(backend: str, tmp_path: Path) -> None:
         program(weft.ones((6, 4)), y)
 
 
-def test_state_that_is_replaced() -> None:
+def test_state_that_is_replaced(tmp_path: Path) -> None:
     program = weft.export(nn.Linear(2, 1), weft.spec((3, 2)))
     x = weft.ones((3, 2))
-    bias = program.state.pop("bias")
-    with pytest.raises(KeyError):
-        program(x)
-    weight = program.state.pop("weight")
+    bias = weft.full((1,), 3.0)
     program.state |= {"bias": bias, "weight": weft.ones((1, 2))}
-    same(program(x), x.sum(axis=1, keepdims=True) + bias)
-    for other in (weft.ones((1, 2), dtype=weft.float64), weft.ones((2, 2)), None):
-        program.state["weight"] = other
-        with pytest.raises(DTypeError, match=r"state\['weight'\] is .*, where f32\[1,2\] is"):
-            program(x)
-    program.state["weight"] = weight
+    want = x.sum(axis=1, keepdims=True) + bias
+    same(program(x), want)
+    state: Any = program.state
+
+    def assigns(name: str, value: Any) -> Any:
+        state[name] = value
+
+    for assign in (assigns, lambda name, value: state.update({name: value})):
+        for other in (weft.ones((1, 2), dtype=weft.float64), weft.ones((2, 2)), None, 2.0):
+            with pytest.raises(DTypeError, match=r"state\['weight'\] is .*where .*f32\[1,2\] is"):
+                assign("weight", other)
+        with pytest.raises(RangeError, match=r"(?s)Linear has no state 'wieght'.*'weight'"):
+            assign("wieght", bias)
+    for remove in (lambda: state.pop("bias"), state.clear, lambda: state.__delitem__("bias")):
+        with pytest.raises(RangeError, match="keeps all its names"):
+            remove()
+    same(there_and_back(program, tmp_path)(x), want)
+    for name, value in (("weight", weft.ones(2)), ("more", bias)):  # past all checks
+        kept = program.copy()
+        dict.__setitem__(kept.state, name, value)
+        with pytest.raises(DTypeError, match=r"Program.save: .*its state"):
+            kept.save(tmp_path / "wrong.weft")
+    assert not (tmp_path / "wrong.weft").exists()
+    late = program.copy()
+    state = late.state
+    weft.compile(assigns)("weight", weft.ones(2))  # found by the next call, and by save
+    with pytest.raises(DTypeError, match=r"state\['weight'\] is f32\[2\], where f32\[1,2\] is"):
+        late(x)
+    with pytest.raises(DTypeError, match=r"Program.save: .*its state"):
+        late.save(tmp_path / "wrong.weft")
+    program.state["weight"] = weft.ones((1, 2), requires_grad=True)
     assert program(x).requires_grad
+    assert copy.copy(program.state).keys() == {"weight", "bias"}
 
 
 def test_gradients_that_add_up(tmp_path: Path) -> None:
@@ -389,7 +413,7 @@ def test_trees_and_names(tmp_path: Path) -> None:
     assert [port.name for port in program.inputs] == [
         *('batch["x"]', 'batch["y"]', "scale", "rest[0]", "rest[1]", 'more["last"]'),
     ]
-    assert [port.name for port in program.results] == ["result['out']", "result['pair'][0]"]
+    assert [port.name for port in program.results] == ['result["out"]', 'result["pair"][0]']
     a, b = weft.ones(2), weft.full((2,), 2.0)
     want = of({"x": a, "y": b}, weft.asarray(2.0), a, b, flip=True, last=b)
     for call in (
@@ -397,6 +421,14 @@ def test_trees_and_names(tmp_path: Path) -> None:
         lambda: program({"x": a, "y": b}, weft.asarray(2.0), a, b, flip=True, last=b.numpy()),
     ):
         same(call(), want)
+
+
+def test_names_with_quotes_differ() -> None:
+    keys = ("it's", 'it"s', "it s", 3)
+    program = weft.export(lambda d: dict(d), {key: weft.spec(2) for key in keys})
+    shown = ['["it\'s"]', '["it\\"s"]', '["it s"]', "[3]"]
+    assert [port.name for port in program.inputs] == [f"d{key}" for key in shown]
+    assert [port.name for port in program.results] == [f"result{key}" for key in shown]
 
 
 def _program() -> weft.Program:

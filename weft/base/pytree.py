@@ -13,6 +13,7 @@ registered class of trees; None is a tree without leaves.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
@@ -68,16 +69,20 @@ class TreeSpec:
     def __hash__(self) -> int:
         return hash((self.kind, self.children))
 
-    def paths(self) -> list[str]:
-        """The path of each leaf, written as in Python: `['a'][0].x`."""
+    def paths(self, show: Callable[[Any], str] = repr) -> list[str]:
+        """The path of each leaf, written as in Python: `['a'][0].x`. `show` writes keys."""
         if self.kind is None:
             return [""]
-        steps = _steps(self.kind, self.what, len(self.children))
+        steps = _steps(self.kind, self.what, len(self.children), show)
         return [
             step + path
             for step, child in zip(steps, self.children, strict=True)
-            for path in child.paths()
+            for path in child.paths(show)
         ]
+
+    def names(self, root: str) -> list[str]:
+        """A name for each leaf of an argument or a result of this name: `root["a"][0].x`."""
+        return [root + path for path in self.paths(_in_double_quotes)]
 
     def __repr__(self) -> str:
         return f"TreeSpec({tree_unflatten(self, [_Star()] * self.leaves)!r})"
@@ -88,10 +93,14 @@ class _Star:
         return "*"
 
 
-def _steps(kind: type, what: Any, count: int) -> list[str]:
+def _in_double_quotes(key: Any) -> str:
+    return json.dumps(key, ensure_ascii=False) if isinstance(key, str) else repr(key)
+
+
+def _steps(kind: type, what: Any, count: int, show: Callable[[Any], str]) -> list[str]:
     if issubclass(kind, dict):
         keys = what[1] if issubclass(kind, defaultdict) else what
-        return [f"[{key!r}]" for key in keys]
+        return [f"[{show(key)}]" for key in keys]
     if dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"):
         return [f".{name}" for name in what]
     return [f"[{i}]" for i in range(count)]

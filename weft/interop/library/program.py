@@ -211,8 +211,8 @@ def of_signature(
     #: Gradients that only stay behind in `.grad` are not computed.
     outputs = {value: graph.outputs[output] for value, output in written.items()}
     leaves = [
-        (f"result{path}", _result(signature, graph, leaf, outputs, read))
-        for path, leaf in zip(signature.result.paths(), signature.leaves, strict=True)
+        (name, _result(signature, graph, leaf, outputs, read))
+        for name, leaf in zip(signature.result.names("result"), signature.leaves, strict=True)
         if not isinstance(leaf, Constant)
     ]
     wanted = list(dict.fromkeys([*outputs.values(), *[value for _, value in leaves]]))

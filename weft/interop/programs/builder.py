@@ -83,11 +83,11 @@ class Builder:
             leaves, spec = tree_flatten(value)
             tree = plain_spec(spec)
             made: list[int | Constant] = []
-            for leaf, path in zip(leaves, tree.paths(), strict=True):
+            for leaf, port in zip(leaves, tree.names(name), strict=True):
                 number = examples.number.get(id(leaf))
                 made.append(Constant(leaf) if number is None else number)
                 if number is not None:
-                    names[number] = name + path.replace("'", '"')
+                    names[number] = port
             found.append(Argument(name, kind, tree, tuple(made)))
         return Arguments(self.name, tuple(found), tuple(names), types)
 

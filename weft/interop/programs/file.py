@@ -71,6 +71,10 @@ def write_program(
                 hint="give it one: .grad = weft.zeros_like(...)",
             )
         state[places[number].name] = grad
+    try:  # what no reader would take is not written
+        _check_state(routine, arguments, state)
+    except FileError as error:
+        raise DTypeError(error.message, op="Program.save") from None
     head = {
         "format": FORMAT,
         "version": VERSION,

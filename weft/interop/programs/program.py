@@ -14,12 +14,12 @@ from weft.capture.trace.captured import Captured
 from weft.capture.trace.inspectable import Policy, Recording
 from weft.capture.trace.miss import Miss
 from weft.compile import builder_of
-from weft.core.counted import CountedDict
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.interop.programs.arguments import Arguments, replaced_shape
 from weft.interop.programs.call import ProgramBody, ProgramCall
 from weft.interop.programs.file import read_program, write_program
+from weft.interop.programs.state import ProgramState
 from weft.ir.graph import Graph
 from weft.ir.signature import SAME, Given, Made
 from weft.ir.types import TensorType
@@ -111,8 +111,10 @@ class Program(ProgramCall):
     ) -> None:
         self.routine = routine
         self.arguments = arguments
-        self.state: dict[str, Tensor] = CountedDict(state)
         self.name = arguments.function
+        places = routine.signature.places[len(arguments.names) :]
+        types = {place.name: place.type for place in places if place.type and place.name in state}
+        self.state: dict[str, Tensor] = ProgramState(self.name, types, state)
         self.__name__ = self.name
         self.backend = backend
         body = ProgramBody(arguments, routine, self.state)
@@ -137,8 +139,7 @@ class Program(ProgramCall):
         """The tensors in the result, in order."""
         signature = self.routine.signature
         found: list[Port] = []
-        for leaf, path in zip(signature.leaves, signature.result.paths(), strict=True):
-            name = f"result{path}"
+        for leaf, name in zip(signature.leaves, signature.result.names("result"), strict=True):
             if isinstance(leaf, Made):
                 found.append(Port(name, signature.outputs[leaf.output]))
             elif isinstance(leaf, Given):

@@ -68,8 +68,8 @@ class ProgramRecorder(TraceRecorder):
         refuse(
             f"Python asks a tensor for its value ({kind}), and a program has no Python that could "
             "go on with it",
-            "use tensor operations; a program holds if, while and for on tensors, but no sizes "
-            "that depend on values",
+            "use tensor operations; a program holds if, while and for on tensors, and slices and "
+            "masks whose sizes depend on values",
         )
 
     def decide(self, condition: Tensor) -> bool:
