@@ -474,6 +474,43 @@ def test_sizes_that_the_code_asked_are_checked() -> None:
             calls(weft.ones(3))
 
 
+def _by_size(x: Any) -> Any:
+    if x.shape[0] == 5:
+        return x - 1
+    return x * 2 if x.shape[0] == 37 else x
+
+
+COMPARED: dict[str, tuple[Any, tuple[Any, ...], tuple[int, ...]]] = {
+    "equal": (lambda x: x * 2 if x.shape[0] == 5 else x, ("N",), (5,)),
+    "both first numbers": (_by_size, ("N",), (5, 37)),
+    "bounds": (lambda x: x * 2 if x.shape[0] == 6 else x, (weft.dim("N", min=2, max=6),), ()),
+    "bounds, and the largest": (
+        lambda x: x * 2 if x.shape[0] in (4, 5) else x, (weft.dim("N", min=2, max=5),), (4, 5),
+    ),
+    "interpolate": (
+        lambda x: nn.functional.interpolate(x[None, None], size=(5, 4), mode="bilinear"),
+        ("N", 5), (5,),
+    ),
+    "second axis": (lambda x: x * 2 if x.shape[1] == 7 else x, ("N", "M"), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_sizes_that_the_code_compares_with_a_number(name: str, tmp_path: Path) -> None:
+    function, shape, refused = COMPARED[name]
+    program = weft.export(function, weft.spec(shape))
+    assert any(type(size) is not int for size in program.inputs[0].type.shape)
+    assert "compiled" in weft.explain(program).text()  # for example sizes that it takes
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 4, 5, 37):
+        x = weft.asarray(rng.normal(size=(n, *[5] * (len(shape) - 1))).astype("f4"))
+        if n in refused:
+            with pytest.raises(ShapeError, match=f"right only for sizes with N != {n}; here N"):
+                program(x)
+        elif n < 6 or not name.startswith("bounds"):
+            same(there_and_back(program, tmp_path)(x), function(x))
+
+
 def test_a_tensor_that_is_given_twice() -> None:
     def add(x: Any, y: Any) -> Any:
         x += 1

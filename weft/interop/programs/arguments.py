@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from weft.base.asked_sizes import SizeFact
-from weft.base.dim_algebra import Dim, replaced
 from weft.base.dims import bind_all, has_dims
 from weft.base.dtypes import PYTHON_KINDS
 from weft.base.errors import DeviceError, DTypeError, GradientError, RangeError, ShapeError
 from weft.base.pytree import LEAF, TreeSpec
 from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor
+from weft.interop.programs.example_sizes import example_sizes, replaced_shape
 from weft.interop.programs.plain_trees import OtherTree, leaves_of
 from weft.ir.attributes import attr_key
 from weft.ir.signature import Constant
@@ -248,40 +248,10 @@ class Arguments:
             hint="its function decided something by that: export it for such sizes, too",
         )
 
-    def examples(self) -> list[TensorType]:
+    def examples(self, facts: Sequence[SizeFact]) -> list[TensorType]:
         """Types with numbers in the place of names, for a first call."""
-        sizes = example_sizes(self.types)
+        sizes = example_sizes(self.types, facts)
         return [kind.like(shape=replaced_shape(kind.shape, sizes)) for kind in self.types]
-
-
-def replaced_shape(shape: Sequence[int], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple([replaced(size, sizes) for size in shape])
-
-
-def example_sizes(types: Sequence[TensorType]) -> dict[str, int]:
-    """A number for each name of a size: different ones, within its bounds."""
-    sizes: dict[str, int] = {}
-    free = iter(n for n in range(5, 10**6) if all(n % k for k in range(2, int(n**0.5) + 1)))
-    for kind in types:
-        for size in kind.shape:
-            for name, low, high in names_in(size):
-                if name not in sizes:
-                    found = max(next(free), low)
-                    sizes[name] = found if high is None else max(low, min(found, high))
-    return sizes
-
-
-def names_in(size: int) -> list[tuple[str, int, int | None]]:
-    """The names in a size, with their bounds."""
-    found: list[tuple[str, int, int | None]] = []
-    if isinstance(size, Dim):
-        for monomial, _ in size._terms:
-            for atom in monomial:
-                if atom.kind == "name":
-                    found.append((atom.text, atom.low or 0, atom.high))
-                for part in atom.args:
-                    found += names_in(part)
-    return found
 
 
 def _is_same(expected: Any, given: Any) -> bool:

@@ -12,7 +12,8 @@ from weft.base.errors import DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.trace.result_leaves import is_plain
 from weft.core.tensor import Tensor, type_of, wrap
-from weft.interop.programs.arguments import KINDS, example_sizes, replaced_shape
+from weft.interop.programs.arguments import KINDS
+from weft.interop.programs.example_sizes import replaced_shape, sizes_of_attempt
 from weft.ir.types import TensorType
 from weft.ops.creation import zeros
 
@@ -24,13 +25,14 @@ class Examples:
 
     args, kwargs    the arguments of the recorded call
     tensors         the tensors in them, in order; `number` has their numbers by id
-    shapes, sizes   of those with symbolic sizes: their shapes by id, and the numbers of this call
+    shapes, sizes   of those with symbolic sizes: their shapes by id, and the numbers of this call,
+                    which are others in each attempt
     """
 
-    def __init__(self, specs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    def __init__(self, specs: tuple[Any, ...], named: dict[str, Any], attempt: int = 0) -> None:
         leaves, self.spec = tree_flatten((specs, named))
         kinds = [leaf for leaf in leaves if isinstance(leaf, TensorType)]
-        self.sizes = example_sizes(kinds)
+        self.sizes = sizes_of_attempt(kinds, attempt)
         self.tensors: list[Tensor] = []
         self.types: list[TensorType] = []
         self.number: dict[int, int] = {}

@@ -9,9 +9,10 @@ from weft.base.errors import DTypeError
 from weft.capture.trace.captured import Captured
 from weft.interop.programs.builder import Builder
 from weft.interop.programs.data import program_data
+from weft.interop.programs.example_sizes import ATTEMPTS
 from weft.interop.programs.examples import Examples
 from weft.interop.programs.program import Program
-from weft.interop.programs.record import recorded_run
+from weft.interop.programs.record import PinnedSize, Recorded, recorded_run, refuse
 
 __all__ = ["export"]
 
@@ -42,11 +43,30 @@ def export(function: Callable[..., Any], /, *specs: Any, **named: Any) -> Progra
             op="export",
             hint="weft.export(f, weft.spec(...))",
         )
-    examples = Examples(specs, named)
-    run = recorded_run(function, examples.args, examples.kwargs, examples.shapes, examples.sizes)
+    examples, run = _recorded(function, specs, named)
     try:
         program = Builder(function, examples, run).program()
     finally:
         run.undo()
     program_data(program.routine, program.arguments, [])  # raises what cannot be written down
     return program
+
+
+def _recorded(
+    function: Callable[..., Any], specs: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Examples, Recorded]:
+    """A recording on examples. `if x.shape[0] == 5` is decided otherwise by another number than 5:
+    where a size is pinned, other numbers are tried."""
+    first: PinnedSize | None = None
+    for attempt in ATTEMPTS:
+        x = Examples(specs, named, attempt)
+        try:
+            return x, recorded_run(function, x.args, x.kwargs, x.shapes, x.sizes)
+        except PinnedSize as error:
+            first = first or error
+        except Exception:
+            if first is None:
+                raise
+            break  # the function takes only the first number
+    assert first is not None
+    refuse(first.message, first.hint, first.location)

@@ -16,8 +16,9 @@ from weft.capture.trace.miss import Miss
 from weft.compile import builder_of
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
-from weft.interop.programs.arguments import Arguments, replaced_shape
+from weft.interop.programs.arguments import Arguments
 from weft.interop.programs.call import ProgramBody, ProgramCall
+from weft.interop.programs.example_sizes import replaced_shape
 from weft.interop.programs.file import read_program, write_program
 from weft.interop.programs.state import ProgramState
 from weft.ir.graph import Graph
@@ -193,7 +194,9 @@ class Program(ProgramCall):
             found: Captured[Any, Any] = self.compiled
             return found
         made = self.copy().compiled
-        made.prepare([zeros(k.shape, dtype=k.dtype) for k in self.arguments.examples()])
+        made.prepare(
+            [zeros(k.shape, dtype=k.dtype) for k in self.arguments.examples(self.routine.facts)]
+        )
         return made  # type: ignore[no-any-return]
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -24,7 +24,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.op import Trait
 from weft.ir.text import graph_text
 
-__all__ = ["Recorded", "recorded_run", "refuse"]
+__all__ = ["PinnedSize", "Recorded", "recorded_run", "refuse"]
 
 Args = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -33,6 +33,11 @@ def refuse(why: str, hint: str = "", location: SourceLocation | None = None) -> 
     error = CaptureError(why, op="export", hint=hint)
     error.location = location or error.location
     raise error
+
+
+class PinnedSize(CaptureError):
+    """The function holds only for one number of a named size: perhaps as it compared the size with
+    the number of the example by chance."""
 
 
 @dataclass
@@ -124,7 +129,11 @@ def recorded_run(
     while True:
         with gc_paused():
             recorder, ending, trouble = captured._run_recorded(args, kwargs, False, plan)
-        again = None if plan is None or recorder.sizes is None else _again(recorder)
+        try:
+            again = None if plan is None or recorder.sizes is None else _again(recorder)
+        except CaptureError:
+            recorder.watch.undo_first_calls()
+            raise
         if again is None:
             break
         plan = again  # type: ignore[assignment]
@@ -148,9 +157,10 @@ def _again(recorder: TraceRecorder) -> SizePlan | None:
     for name, value in found.relations.items():
         if not any(True for _ in dims_in((value,))):
             why = found.asked_at.get(name, "")
-            refuse(
+            raise PinnedSize(
                 f"the size {name} can only be {value}: {why}",
-                f"give the number in the spec: {value} in the place of {name!r}",
+                op="export",
+                hint=f"give the number in the spec: {value} in the place of {name!r}",
             )
     return found
 

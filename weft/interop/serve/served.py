@@ -17,8 +17,8 @@ from weft.capture.trace.inspectable import Policy
 from weft.compile import builder_of
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
-from weft.interop.programs.arguments import example_sizes, names_in, replaced_shape
 from weft.interop.programs.call import ProgramBatch
+from weft.interop.programs.example_sizes import example_sizes, names_in, replaced_shape
 from weft.interop.programs.plain_trees import leaves_of
 from weft.interop.programs.program import Preparable, Program
 from weft.interop.serve.datatypes import NAMES, Array
@@ -88,7 +88,7 @@ class Served:
     def prepare(self) -> None:
         """Compile for a request with one row, and for several of these; run nothing."""
         types = self.program.arguments.types
-        sizes = example_sizes(types)
+        sizes = example_sizes(types, self.program.routine.facts)
         leading = [
             found for kind in types for found in names_in(kind.shape[0] if kind.shape else 0)
         ]
