@@ -153,6 +153,46 @@ def test_sizes_for_which_a_compiled_function_was_not_recorded(tmp_path: Path) ->
     weft.build_library(compiled, tmp_path / "m.a", target="native", sizes={"x_0": 5})
 
 
+def _kinds(x: Any, y: Any, o: Any, s: Any, n: Any) -> Any:
+    return x.sum() * s + y.sum() + o.sum() + n
+
+
+LOSES: dict[str, tuple[int, Any]] = {
+    "float64 for float32": (0, np.ones(2)),
+    "complex for float32": (0, np.array([1 + 1j, 2], "c8")),
+    "a list for float32": (0, [1.0, 2.0]),
+    "float labels": (1, np.array([0.5, 1.5], "f4")),
+    "int32 labels": (1, np.array([0, 1], "i4")),
+    "bool labels": (1, np.array([True, False])),
+    "float bools": (2, np.array([0.5, 0.0], "f4")),
+    "int bools": (2, np.array([2, 0])),
+    "complex number": (3, 1j),
+    "float64 scalar": (3, np.float64(2)),
+    "float for int": (4, 1.5),
+    "no number": (4, None),
+    "a huge int": (4, 2**70),
+}
+
+
+@libraries.needs_cc
+def test_the_loader_refuses_what_the_program_refuses(tmp_path: Path) -> None:
+    whole = weft.spec((2,), "int64"), weft.spec((2,), "bool"), weft.spec(()), weft.spec((), "int64")
+    program = weft.export(_kinds, weft.spec((2,)), *whole)
+    program.build(tmp_path / "libkinds.so", target="native")
+    model = libraries.loaded(tmp_path / "kinds.py").Model()
+    right = [np.ones(2, "f4"), np.array([3, 4]), np.array([True, False]), 2.0, 5]
+    for given in (right, [*right[:3], 2, True], [*right[:3], np.float32(2), np.int64(5)]):
+        assert model(*given) == program(*given).item()
+    swapped = [right[0].astype(">f4"), *right[1:]]  # the same numbers
+    assert model(*swapped) == model(*right)
+    for number, wrong in LOSES.values():
+        given = [*right[:number], wrong, *right[number + 1 :]]
+        with pytest.raises((TypeError, OverflowError)):
+            program(*given)
+        with pytest.raises(TypeError, match=f"^{'xyosn'[number]} is .*expected"):
+            model(*given)
+
+
 # --- sizes that calls choose ----------------------------------------------------------------------
 
 

@@ -42,10 +42,23 @@ def _check(status: int) -> None:
         raise Error(status)
 
 
+_RANKS = {{"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}}
+
+
 def _array(
     name: str, given: object, shape: tuple[int, ...], dtype: str, written: bool = False
 ) -> np.ndarray:
-    array = np.ascontiguousarray(given, dtype)
+    wanted = np.dtype(dtype)
+    array = np.asarray(given)
+    number = type(given) in (bool, int, float, complex) and shape == ()
+    if number and _RANKS.get(array.dtype.kind, 4) <= _RANKS[wanted.kind]:
+        array = np.asarray(given, wanted)
+    if array.dtype.newbyteorder("=") != wanted:
+        raise TypeError(
+            f"{{name}} is {{array.dtype}}, where {{dtype}} is expected: "
+            f"x.astype({{dtype!r}}) converts it; x.view({{dtype!r}}) is the bits of bfloat16"
+        )
+    array = np.ascontiguousarray(array, wanted)
     if written and array is not given:
         raise ValueError(f"{{name}} is written to: give a contiguous array of {{dtype}}")
     array = array.reshape(shape) if array.size == 1 and shape == () else array

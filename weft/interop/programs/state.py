@@ -59,7 +59,7 @@ class ProgramState(CountedDict):
             hint="assign a tensor of zeros, or take a copy of the dict: dict(program.state)",
         )
 
-    __delitem__ = pop = popitem = clear = _keep  # type: ignore[assignment]
+    __delitem__ = pop = popitem = clear = _keep
 
     def __reduce_ex__(self, _protocol: Any) -> Any:
         return dict, (dict(self),)
