@@ -206,6 +206,34 @@ REDUCED = {
         "return (x * 2,)",
         effects=True,
     ),
+    "the last item of a list of two loops, differentiated twice": Case(
+        "program",
+        700018812,
+        (
+            "b = v.sum()",
+            "w = v * 0.5",
+            "p = q * 0.5",
+            "ok = x > 0.3",
+            "items = [x * 1.0]",
+            "for c1, c1e in zip(v, p):",
+            "    items.append(weft.where(b > x, b, x))",
+            "    b = b + c1 * c1e.sum()",
+            "c2 = 0",
+            "while True:",
+            "    c2 = c2 + 1",
+            "    if c2 > 3 or not ok:",
+            "        break",
+            "    items.append(weft.minimum(b, b))",
+            "return (b + weft.exp(items[-1] * 0.3), w)",
+        ),
+        (
+            Argument("x", (), "float64", values="special"),
+            Argument("v", (1,), "float64", values="special"),
+            Argument("q", (1, 1), "float64", values="special"),
+        ),
+        transform="minimum",
+        calls=(812,),
+    ),
 }
 
 

@@ -21,7 +21,7 @@ TRANSFORMED = [
     "weft.scan(lambda c, r: (c * 0.5 + r, weft.tanh(c) * r), w, q)[1][-1]",
     "weft.cond(a > b, lambda s, t: s * a, lambda s, t: s - t, ONE, v)",
     "weft.fori_loop(0, 2, lambda i, c: weft.tanh(c + i * ONE), w)",
-    "weft.while_loop(lambda c: c.sum() < 1, lambda c: c + weft.abs(c) + 0.3, ONE)",
+    "weft.while_loop(lambda c: c.sum() < c.size, lambda c: c + weft.abs(c) + 0.3, ONE)",
     "grown(ONE * 0.5)",
     "grown(w) * a",
     "chosen(ONE * 1.0, v * b)",

@@ -142,13 +142,29 @@ def _unpushed(number: int) -> Any:
     return rule
 
 
+def _type_of_stack(data: Any) -> StackType:
+    """The type of a stack; of one inside of a `vmap`, that for one element."""
+    if hasattr(data, "value"):
+        found: StackType = data.value.type
+        return found
+    kind = _type_of_stack(data.tensor._data)
+    return _without_axis(kind) if getattr(data, "mapped", False) else kind
+
+
+def _without_axis(kind: StackType) -> StackType:
+    element = kind.element
+    if isinstance(element, StackType):
+        return StackType(_without_axis(element))
+    return StackType(element.like(shape=element.shape[1:]))
+
+
 def _unpopped(_xp: Any, g: Any, _out: Any, stack: Any) -> Any:
     """The gradient of a pop: its element is pushed on the gradient of the rest."""
     below, top = g
     if below is None:
-        below = zero_stack(stack._data.value.type)
+        below = zero_stack(_type_of_stack(stack._data))
     if top is None:
-        top = zero_of(below._data.value.type.element)
+        top = zero_of(_type_of_stack(below._data).element)
     return bind(STACK_PUSH, below, top)
 
 
