@@ -19,7 +19,9 @@ from typing import Any
 import mistakes
 
 import weft
-import weft.optim  # its cards
+import weft.ops.collective
+import weft.ops.flow
+import weft.optim  # their cards
 from weft.core.calling import calling_of
 from weft.core.public import PUBLIC, PublicFunction
 from weft.ir.op import OPS, Trait

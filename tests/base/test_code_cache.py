@@ -365,7 +365,7 @@ def test_processes_say_the_same(tmp_path: Path) -> None:
     plain, made = finished(started(tmp_path, WEFT_CACHE="0"))
     assert not (tmp_path / "kept").exists()
     assert "user.py:34 in fails" in plain
-    assert min(made) > 1
+    assert min(made) > 0
     at_once = [started(tmp_path) for _ in range(2)]
     assert [finished(process)[0] for process in at_once] == [plain] * 2
     assert not list((tmp_path / "kept" / "entries").glob("*.part"))

@@ -66,3 +66,17 @@ def test_generator(name: str) -> None:
             assert [*map(_numbers, want)] == [*map(_numbers, got)]
         else:
             assert _numbers(want) == _numbers(got)
+
+
+def test_sets_in_any_order() -> None:
+    """The order of a set of numbers is Python's own: another recording asks of others."""
+
+    def ordered(x: weft.Tensor) -> list[float]:
+        return sorted(set(float(v) for v in x))  # noqa: C401
+
+    kept = []
+    for count in range(30):
+        compiled = weft.compile(ordered)
+        for data in ([1.0, 3.0, 2.0], [5.0, 4.0, -6.0]):
+            assert [*map(float, compiled(weft.tensor(data)))] == sorted(data)
+        kept.append([object() for _ in range(count % 7)])  # so that addresses differ

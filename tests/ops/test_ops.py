@@ -115,7 +115,9 @@ def test_every_op_is_reached_by_a_row() -> None:
             for dtype in row.dtypes():
                 for sample in row.samples(dtype):
                     function(row.name)(*tensors(sample.args), **tensors(sample.kwargs))
-    missing = set(OPS) - checker.seen - OPS_TESTED_ELSEWHERE
+    ours = [op for op in OPS.values() if op.infer.__module__.startswith("weft.")]
+    asked = {op.name for op in ours if not op.collective}  # those: tests/distributed
+    missing = asked - checker.seen - OPS_TESTED_ELSEWHERE
     assert not missing, f"no row of samples reaches the ops {sorted(missing)}"
 
 

@@ -36,7 +36,7 @@ from weft.capture.trace.binding import parameter_names
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
 from weft.capture.trace.inspectable import Policy as Policy
-from weft.capture.trace.miss import Miss
+from weft.capture.trace.miss import Miss, is_rounding
 from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.path_results import Prepare as Prepare
@@ -309,7 +309,9 @@ class Captured(Inspectable, Generic[P, R]):
             answer = question.answer(numbers[question.value])
             found = segment.children.get(answer_key(answer))
             if found is None and len(taken) <= len(answers):
-                found = segment.children.get(answer_key(answers[len(taken) - 1]))
+                recorded = answers[len(taken) - 1]
+                if is_rounding(answer, recorded):
+                    found = segment.children.get(answer_key(recorded))
             if found is None:
                 where = f" at {question.location}" if question.location else ""
                 known = ", ".join(f"{a!r:.30}" for a in list(segment.answers.values())[:4])

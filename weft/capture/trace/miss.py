@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from weft.capture.trace.repeated import Cause
 from weft.capture.trace.segments import Segment
 
-__all__ = ["Miss"]
+__all__ = ["Miss", "is_rounding"]
+
+#: Two roundings of one number differ by no more than this, relatively. Of other numbers nothing is
+#: known: the question may be another one, where Python's own order of a set decides what is asked.
+ROUNDING = 1e-5
+
+
+def is_rounding(answer: Any, recorded: Any) -> bool:
+    """Whether a program's answer is that of the recording but for rounding."""
+    if type(answer) is not float or type(recorded) is not float:
+        return False
+    return math.isclose(answer, recorded, rel_tol=ROUNDING)
 
 
 class Miss:

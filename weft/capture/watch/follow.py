@@ -44,7 +44,7 @@ DISTRIBUTED = "distributed"
 #: Modules whose functions depend only on their arguments and on the modes, which are guarded.
 PURE_WEFT = (
     *("base", "ir", "core", "ops", "autodiff", "linalg", "fft", "autograd", "torch"),
-    *("distributions", DISTRIBUTED),
+    *("distributions", "errors", DISTRIBUTED),
 )
 
 sysconfig = Lazy("sysconfig")
