@@ -185,6 +185,23 @@ def test_what_is_written_is_written_once() -> None:
     np.testing.assert_allclose(plain.weight.grad.numpy(), dropped.weight.grad.numpy(), rtol=1e-6)
 
 
+def test_statistics_of_a_compiled_checkpoint() -> None:
+    """A backward outside computes again, and sets `num_batches_tracked` to itself again."""
+    x = leaf(8, 3)
+    results = []
+    for compiled in (False, True):
+        model = weft.nn.BatchNorm1d(3, dtype=weft.float64)
+        call = weft.checkpoint(model)
+        call = weft.compile(call) if compiled else call
+        for _ in range(3):
+            (gradient,) = weft.autograd.grad((call(x) ** 3).sum(), x)
+        results.append([gradient, *model.buffers()])
+    assert call.recordings[0].outcome.endswith("ops"), call.recordings
+    for eager, other in zip(*results, strict=True):
+        np.testing.assert_allclose(eager.numpy(), other.numpy(), rtol=1e-9)
+    assert int(model.num_batches_tracked) == 3
+
+
 def test_what_it_read_is_what_it_reads_again() -> None:
     """Parameters may be changed between forward and backward: gradients are those of before."""
     w = weft.tensor([2.0], requires_grad=True)

@@ -385,6 +385,8 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
     if in_dict:
         attributes = watch.attributes(known)
         assert attributes is not None
+        if own is not None and own.get(name) is value and _read_from(watch, value, known, name):
+            return  # `self.count += 1` on a tensor: the attribute holds what it held
         kept = stores.before_write(watch, attributes)
         keep_members(watch, obj)
         if value is MISSING:
@@ -401,6 +403,17 @@ def _write(watch: Watch, obj: Any, name: str, found: Any, value: Any) -> None:
     else:
         text = f"{known.origin.text}.{name} = …"
         watch.effect(text, set_naturally, known.origin, name, value)
+
+
+def _read_from(watch: Watch, value: Any, known: Known, name: str) -> bool:
+    """Whether a tensor came from this attribute of the object: also in a later call."""
+    origin = watch.origin_of(value) if isinstance(value, Tensor) else None
+    if origin is None or origin.key != name:
+        return False
+    attributes = watch.attributes(known)
+    return origin.parent is known.origin or (
+        attributes is not None and origin.parent is attributes.origin
+    )
 
 
 def keep_members(watch: Watch, obj: Any) -> None:
