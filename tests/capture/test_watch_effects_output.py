@@ -65,3 +65,26 @@ def test_logging_and_warnings(caplog: Any) -> None:
     with pytest.warns(UserWarning, match="careful 2"):
         replay(watch.effects, (2,), {}, same)
     assert [record.getMessage() for record in caplog.records] == ["got 2", "got 2"]
+
+
+@pytest.mark.parametrize("wrap", [weft.trace, weft.compile])
+def test_a_leaf_is_printed_as_it_was(wrap: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The value before a later write, as a leaf; in containers and texts, too."""
+    w = weft.tensor([1.0], requires_grad=True)
+
+    def f(x: Any) -> Any:
+        print(w, [w], {"w": w})
+        print(f"{w}")
+        with weft.no_grad():
+            w.mul_(2)
+        return x * w
+
+    shown = []
+    for call in (f, wrap(f)):
+        with weft.no_grad():
+            w.fill_(1.0)
+        for _ in range(3):
+            call(weft.ones(1))
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert "tensor([4.], requires_grad=True)" in shown[0]

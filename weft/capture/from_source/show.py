@@ -14,6 +14,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.pytree import tree_leaves
 from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.printing import (
+    as_it_is,
     is_logger,
     settled_named,
     settled_text,
@@ -66,7 +67,9 @@ def _shown(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 def _kept(hooks: Hooks, value: Any) -> Any:
     if isinstance(value, Dim):
         return size_number(value)
-    if shows_tensors(value) or isinstance(value, TextParts) or is_plain(value) or is_logger(value):
+    if shows_tensors(value):
+        return as_it_is(value)
+    if isinstance(value, TextParts) or is_plain(value) or is_logger(value):
         return value
     if type(value) in (list, tuple, dict) and all(map(is_plain, tree_leaves(value))):
         hooks.deep(value, "print")

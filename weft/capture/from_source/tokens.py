@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.source import SourceLocation, user_location
-from weft.capture.watch.texts import TextPart, TextParts
+from weft.capture.watch.texts import LeafNow, TextPart, TextParts, as_leaf
 from weft.core.number import Number, is_of_numpy
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor, type_of
@@ -98,6 +98,9 @@ def _builder(value: Any, tensors: list[Tensor]) -> Callable[[Any], Any]:
         if isinstance(value, Number):
             return lambda values: values[index].numpy().item()
         return lambda values: values[index]
+    if isinstance(value, LeafNow):
+        leaf = _builder(value.tensor, tensors)
+        return lambda values: as_leaf(leaf(values))
     if isinstance(value, TextParts):
         parts = [_text_part(part, tensors) for part in value.parts]
         return lambda values: "".join([part(values) for part in parts])
@@ -122,6 +125,8 @@ def _key(value: Any) -> Hashable:
     """A key to compare two such values by; tensors are operands, so only their place counts."""
     if isinstance(value, Tensor):
         return Tensor, isinstance(value, Number), is_of_numpy(value)
+    if isinstance(value, LeafNow):
+        return LeafNow, _key(value.tensor)
     if isinstance(value, TextParts):
         return TextParts, tuple(map(_key, value.parts))
     if isinstance(value, TextPart):

@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.base.dim_algebra import Dim
 from weft.capture.watch.origin import MISSING, Origin
-from weft.capture.watch.texts import TextPart, TextParts
+from weft.capture.watch.texts import LeafNow, TextPart, TextParts, as_leaf
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.counted import CountedDict, CountedList, CountedState
 from weft.core.tensor import Tensor
@@ -61,6 +61,8 @@ def template_of(value: Any, origin_of: OriginOf, path: tuple[int, ...] = ()) -> 
         value = size_number(value)
     if isinstance(value, Tensor):
         return lambda now: now.tensor_of(value)
+    if isinstance(value, LeafNow):
+        return lambda now: as_leaf(now.tensor_of(value.tensor))
     origin = origin_of(value)
     if origin is not None:
         return lambda now: now.find(origin)
@@ -227,6 +229,8 @@ class Effect:
 def _collect(value: Any, found: dict[int, Tensor], seen: set[int]) -> None:
     if isinstance(value, Tensor):
         found[id(value)] = value
+    elif isinstance(value, LeafNow):
+        found[id(value.tensor)] = value.tensor
     elif isinstance(value, TextParts):
         for part in value.parts:
             if isinstance(part, TextPart):

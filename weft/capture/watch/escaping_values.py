@@ -131,6 +131,9 @@ def text(hooks: Hooks, *parts: Any) -> Any:
     """An f-string that is an argument of a call, which may print it at each replay."""
     if all(isinstance(part, str) for part in parts):
         return "".join(parts)
+    for part in parts:
+        if part.__class__ is TextPart:
+            part.value = printing.as_it_is(part.value)
     return TextParts(parts)
 
 

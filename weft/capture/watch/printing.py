@@ -13,10 +13,9 @@ from weft.base.asked_sizes import numbers_of
 from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import operators, settled_numbers
 from weft.capture.watch.read_back import caught_file, has_own_handler
-from weft.capture.watch.texts import TextPart, TextParts
+from weft.capture.watch.texts import LeafNow, TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.number import Number
-from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.record.control.nested import graph_recorder, in_nested_graph, stand_in
 
@@ -104,37 +103,37 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
 def _shown(hooks: Hooks, value: Any) -> Any:
     value = numbers_of(value)
     if isinstance(value, Tensor):
-        return _as_now(value)
+        return _tensor_as_it_is(value)
     if is_plain(value) or isinstance(value, TextParts) or is_logger(value):
         return value
     if isinstance(value, CONTAINERS) and type(value) in _PLAIN_CONTAINERS:
         hooks.deep(value, "print")
-        return _copied(value) if shows_tensors(value) else str(value)
+        return as_it_is(value) if shows_tensors(value) else str(value)
     return text_of(hooks, value, "__str__", str)
 
 
 _PLAIN_CONTAINERS = frozenset({list, tuple, dict, set, frozenset, deque, defaultdict})
 
 
-def _as_now(tensor: Tensor) -> Tensor:
-    """A tensor with its value of now, which a write to it will not change. One from outside that
-    learns stays itself, as it prints that."""
+def _tensor_as_it_is(tensor: Tensor) -> Tensor | LeafNow:
+    """A tensor with its value of now, which a write to it will not change."""
     here = graph_recorder()
-    outside = tensor._data.__class__ is not SymbolicArray
-    if here is None or isinstance(tensor, Number) or (outside and tensor._node is not None):
+    if here is None or isinstance(tensor, Number):
         return tensor
+    if tensor._node is not None and tensor._node.is_leaf:
+        return LeafNow(stand_in(here, tensor.detach()))
     return stand_in(here, tensor)
 
 
-def _copied(value: Any) -> Any:
+def as_it_is(value: Any) -> Any:
     """A container with its current contents, built again at each replay."""
     if isinstance(value, Tensor):
-        return _as_now(value)
+        return _tensor_as_it_is(value)
     kind = type(value)
     if kind in (list, tuple, set, frozenset):
-        return kind(_copied(part) for part in value)
+        return kind(as_it_is(part) for part in value)
     if kind is dict:
-        return {_copied(key): _copied(part) for key, part in value.items()}
+        return {as_it_is(key): as_it_is(part) for key, part in value.items()}
     return value
 
 

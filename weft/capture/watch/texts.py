@@ -22,6 +22,23 @@ _CONVERSIONS: dict[int, Callable[[Any], Any]] = {
 }
 
 
+def as_leaf(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_()
+
+
+class LeafNow:
+    """A leaf with the value that it has now: it is shown as a leaf, `requires_grad=True`."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __repr__(self) -> str:
+        return repr(as_leaf(self.tensor))
+
+    def __format__(self, spec: str) -> str:
+        return format(as_leaf(self.tensor), spec)
+
+
 class TextPart:
     """One `{value!conversion:spec}` of an f-string."""
 
@@ -166,6 +183,8 @@ def _replaced(value: Any, replace: Callable[[Number], Any]) -> Any:
 def _tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
+    elif isinstance(value, LeafNow):
+        yield value.tensor
     elif value.__class__ is TextParts:
         yield from value.numbers()
     elif type(value) in (list, tuple):
