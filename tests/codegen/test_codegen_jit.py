@@ -436,3 +436,22 @@ def test_code_stays_while_something_of_a_run_is_to_be_given_back(tmp_path: Path)
         [sys.executable, str(script)], capture_output=True, text=True, check=False
     )
     assert done.stdout == "alive\n", done.stderr
+
+
+def test_code_for_wasm_leaves_native_code_as_it_was() -> None:
+    """LLVM's WebAssembly target sets an option of the process: a switch of three became a table."""
+    cases = " ".join(f"i32 {i}, label %c{i}" for i in range(3))
+    arms = "\n".join(f"c{i}:\n  call void @f{i}()\n  ret void" for i in range(3))
+    declared = "\n".join(f"declare void @f{i}()" for i in range(3))
+    text = f"""{declared}
+define void @choose(i32 %n) {{
+  switch i32 %n, label %none [{cases}]
+{arms}
+none:
+  ret void
+}}
+"""
+    wasm = Machine("wasm32-unknown-unknown", "generic", "", 16, pointer_bytes=4, threads=False)
+    before = jit.object_code(text)
+    assert jit.library_object(text, wasm)[:4] == b"\0asm"
+    assert jit.object_code(text) == before

@@ -50,18 +50,28 @@ def run_passes(module: Any, machine: Any) -> None:
     llvm.unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
 
 
+#: By architecture: options of the process before and after code is made.
+_OPTIONS = {
+    "x86_64": ("-disable-lsr", "-disable-lsr=false"),
+    "wasm32": ("", "-min-jump-table-entries=4"),
+}
+
+
 @contextmanager
 def short_code_generation(triple: str) -> Iterator[None]:
     """Code generation without loop strength reduction, a third of its time.
 
     x86 addresses a base with an index for free, which is all that our loops need. The option
-    belongs to the process, so it is set back for whoever else uses LLVM.
+    belongs to the process, so it is set back for whoever else uses LLVM. LLVM's WebAssembly target
+    sets an option of the process for itself, which is set back, too: a switch of native code made
+    later would be another one.
     """
-    known = triple.startswith("x86_64") and llvm.llvm_version_info[0] <= NEWEST_KNOWN
-    if known:
-        llvm.set_option("weft", "-disable-lsr")
+    known = llvm.llvm_version_info[0] <= NEWEST_KNOWN
+    before, after = _OPTIONS.get(triple.split("-")[0], ("", "")) if known else ("", "")
+    if before:
+        llvm.set_option("weft", before)
     try:
         yield
     finally:
-        if known:
-            llvm.set_option("weft", "-disable-lsr=false")
+        if after:
+            llvm.set_option("weft", after)
