@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import weft
+import weft.nn.functional as F
 from tests.support.sized import CASES, SIZES, inputs_of, specs_of
 from tests.support.sized_kernels import ATTENTION, KERNEL_CASES
 from tests.support.sized_windows import WINDOW_CASES
@@ -357,3 +358,29 @@ def test_products_of_any_number_of_terms(product: Any, dtype: Any) -> None:
     for terms in range(35):  # between a block that is transposed and a vector, too
         x = weft.asarray(np.random.default_rng(terms).integers(-3, 4, (3, terms))).astype(dtype)
         np.testing.assert_array_equal(program([x])[0].numpy(), product(x).numpy())
+
+
+@pytest.mark.parametrize("score", [2.0, float("inf"), float("-inf"), float("nan"), 1e30])
+@pytest.mark.parametrize("dtype", [weft.float32, weft.float64])
+def test_attention_to_one_key(dtype: Any, score: float) -> None:
+    def attended(q: Any, k: Any, v: Any) -> Any:
+        def loss(q: Any, k: Any, v: Any) -> Any:
+            out = F.scaled_dot_product_attention(q, k, v)
+            return (out * out).sum(), out
+
+        return weft.grad(loss, argnums=(0, 1, 2), has_aux=True)(q, k, v)
+
+    shapes = [(2, "T", 8), (2, "T", 8), (2, "T", 8)]
+    graph = optimize(
+        weft.make_graph(attended, *(weft.spec(shape, dtype) for shape in shapes)), run_passes()
+    )
+    program = native(graph)
+    assert isinstance(program, SizedProgram), program.why
+    assert any("attention_grad" in kernel for kernel in program.native.kernels)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 1, 8)) for _ in range(3))
+    q[0, 0], k[0, 0] = 0, 0
+    q[0, 0, 3], k[0, 0, 3] = score, 1.0
+    given = [weft.asarray(array).astype(dtype) for array in (q, k, v)]
+    for got, want in zip(program(given), interpret(graph, given, bind), strict=True):
+        np.testing.assert_allclose(got.numpy(), want.numpy(), rtol=1e-5, atol=1e-5)

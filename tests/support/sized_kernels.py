@@ -48,6 +48,7 @@ def _self_attention(x: Any) -> Any:
 _SELF = [("B", 2, "T", 16)] * 3
 _LONG = [(2, "B", 16)] * 3
 _CROSS = [("T", 16), ("B", 16), ("B", 24)]
+_NARROW = [(2, 40, 19), (2, "B", 19), (2, "B", 21)]  # rows that are not whole vectors
 ATTENTION = {
     "attention": SizedCase(_attend, _SELF),
     "long attention": SizedCase(_attend, _LONG),
@@ -55,6 +56,7 @@ ATTENTION = {
     "many queries": SizedCase(_attend, [("B", 16), ("T", 16), ("T", 24)]),
     "a query": SizedCase(_attend, [(2, 1, 16), (2, "B", 16), (2, "B", 16)]),
     "some keys": SizedCase(_attend, [("B", 16), (40, 16), (40, 16)]),
+    "attention of narrow rows": SizedCase(_attend, _NARROW),
     "causal attention": SizedCase(_causal, _LONG),
     "bfloat16 attention": SizedCase(_as(weft.bfloat16), _SELF, rtol=2e-2),
     "float16 attention": SizedCase(_as(weft.float16), _LONG, rtol=4e-3),
@@ -71,6 +73,7 @@ ATTENTION = {
     "gradients of some keys": SizedCase(
         _gradients(_attend), [("B", 16), (400, 16), (400, 16)], rtol=2e-4
     ),
+    "gradients of narrow rows": SizedCase(_gradients(_attend), _NARROW, rtol=2e-4),
     "gradients of causal attention": SizedCase(_gradients(_causal), _LONG, rtol=2e-4),
     "gradients of heads": SizedCase(_gradients(_self_attention, 1), [("B", "T", 32)], rtol=3e-4),
     "gradients of a mask of bools": SizedCase(

@@ -11,10 +11,12 @@ a fixed order.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.attention.cut import Rows, number_if_supported, pollable, work_of
+from weft.codegen.attention.one_key import GivenOfOne, by_keys, gradients_of_one
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Work
 from weft.codegen.cancel import cancellable_loop
@@ -170,7 +172,7 @@ class _Backward:
         with each_item(f) as stack:
             self.stack, self.batch = stack, unravel(stack, spec.batch)
             self.dq = self._sums(rooms["dq"], scratch, stack, dq_bytes)
-            with f.loop(0, spec.keys, self.keys) as start:
+            with by_keys(w, self._one_key), f.loop(0, spec.keys, self.keys) as start:
                 self._block(start)
         f.do("ret i32 0")
         room = 0 if self.blocks == 1 else spec.stacks * dq_bytes
@@ -188,6 +190,21 @@ class _Backward:
         one = f(f"icmp eq i64 {f.size(self.blocks)}, 1")
         far = scratch.bytes(stack * size)
         return f.ptr(f(f"select i1 {one}, ptr {room}, ptr {far}"), room.kind)
+
+    def _one_key(self) -> None:
+        w, spec, layouts = self.w, self.spec, self.given
+        given = GivenOfOne(
+            *(self.q, self.k, self.v),
+            (self.out, layouts.out_layout),
+            (self.grad, layouts.grad_layout),
+            self.lse.of(w.kind) + self.stack * spec.queries,
+            (self.dk.bytes(self.q_pitch * w.width), self.dk, self.dv),  # there is room for two keys
+        )
+
+        def queries() -> AbstractContextManager[Size]:
+            return cancellable_loop(w.f, self.run, 0, spec.queries, each=self.round)
+
+        gradients_of_one(w, given, self.batch, queries, self.stores)
 
     def _block(self, start: Size) -> None:
         """Process one block of keys with all queries."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.attention.cut import Rows, number_if_supported, pollable, work_of
+from weft.codegen.attention.one_key import by_keys, values_of_one
 from weft.codegen.attention.spec import Attention
 from weft.codegen.attention.work import GAP, Right, Work, largest
 from weft.codegen.cancel import cancellable_loop
@@ -99,11 +100,18 @@ class _Forward:
             self.own = part * self.chunk  # the first query of the item itself
             self.first = minimum(self.own, spec.queries - self.chunk)
             self.stack, self.batch = stack, unravel(stack, spec.batch)
-            self._item()
+            with by_keys(w, self._one_key):
+                self._item()
         f.do("ret i32 0")
         items = spec.stacks * self.chunks
         work = work_of(items, spec, each)
         return Kernel(self.name, items, cost, stops=self.run is not None, work=work)
+
+    def _one_key(self) -> None:
+        queries = self.first, self.own - self.first, self.chunk
+        lse = self.lse.of(self.w.kind) + self.stack * self.spec.queries if self.gives_lse else None
+        given = self.q, self.k, self.v
+        values_of_one(self.w, given, self.batch, queries, self.sums, self.store, lse)
 
     def _item(self) -> None:
         w, spec = self.w, self.spec

@@ -12,7 +12,7 @@ from weft.codegen.index import Index, Ptr, Size, divide, minimum, offset, unrave
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import block_side, copy, panel, transpose
-from weft.codegen.matmul.plan import FEW, Blocks, MatmulPlan, up
+from weft.codegen.matmul.plan import FEW, ITEM, Blocks, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.sized import Variant
 from weft.codegen.matmul.source import Source
@@ -100,11 +100,14 @@ class _Writer:
         self.ops = ops
         self.lanes = module.machine.lanes(number.width)
         self.panel = plan.vectors * self.lanes
+        self.a_is_row_major = product.a.column == 1
+        self.b_is_row_major = product.b.column == 1
         self.tiles = -(-product.m // plan.rows)
         self.panels = -(-product.n // self.panel)
         self.blocks = -(-product.k // plan.terms)
         self.down = -(-self.tiles // plan.tiles)  # items along the rows
-        self.side = -(-self.panels // plan.panels)
+        self.beside = self._panels_of_item()
+        self.side = -(-self.panels // self.beside)
         # Whether sums go to the store from registers: not if tiles overlap or are partial.
         whole = product.n % self.panel == 0 or self.panels == 1
         many = typical(self.tiles * self.panels * product.stacks) >= MANY
@@ -118,8 +121,6 @@ class _Writer:
         most = Blocks.of(module.machine.caches).near // 2
         near = self.blocks == 1 and typical(rows * product.k) * number.size <= most
         self.one_by_one = near and plan.a == "place" and plan.b == "own" and plan.panels > 1
-        self.a_is_row_major = product.a.column == 1
-        self.b_is_row_major = product.b.column == 1
         # Bytes from one line of an operand to the next.
         self.a_step = (product.a.row if self.a_is_row_major else product.a.column) * number.size
         self.b_step = (product.b.row if self.b_is_row_major else product.b.column) * number.size
@@ -276,8 +277,8 @@ class _Writer:
         f, plan, k = self.f, self.plan, self.product.k
         first = down * plan.tiles
         tiles = first, minimum(first + plan.tiles, self.tiles)
-        left = side * plan.panels
-        panels = left, minimum(left + plan.panels, self.panels)
+        left = side * self.beside
+        panels = left, minimum(left + self.beside, self.panels)
         if self.one_by_one:
             with f.loop(*panels) as p:
                 self._block(a, b, 0, k, tiles, (p, p + 1), batch)
@@ -367,6 +368,17 @@ class _Writer:
         most = Blocks.of(self.module.machine.caches).near
         fits = f"{b.row * self.number.size} * ({k}) <= {most}"
         return self.module.sizes.let(f"1 if {fits} else 0", low=0, high=1)
+
+    def _panels_of_item(self) -> int:
+        """Panels of an item: in runs where b is read in place as many as `choose` has them. The
+        store then goes along rows."""
+        plan, k = self.plan, self.product.k
+        stays = 0 if plan.b != "own" else self._stays_near()
+        if is_zero(stays) or has_dims((self.tiles, self.panels)) or plan.tiles < self.tiles:
+            return plan.panels
+        each = max(self.rows, FEW) * plan.vectors
+        fit = f"min({self.panels}, max({plan.panels}, {ITEM // self.tiles} // ({each} * ({k}))))"
+        return self.module.sizes.let(f"{fit} if {stays} == 1 else {plan.panels}")
 
     def _own_panel(self, p: Size, first: Size) -> Ptr:
         """The item's own copy of a panel of b, of those from `first` on."""
