@@ -385,3 +385,23 @@ def test_equal_sizes_that_are_not_written_alike() -> None:
         call(x).backward()
         weft.linalg.qr(y).R.sum().backward()
         np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-9)
+
+
+def test_types_in_a_loop_that_rely_on_an_answer() -> None:
+    """min(k*n, k) is k, but for n = 0: the graphs inside of the loop rely on it."""
+
+    def best(scores: Any, k: int) -> Any:
+        totals = weft.zeros(k)
+        for _ in range(4):
+            if totals.sum() > 3.0:
+                break
+            grown = (totals[:, None] + scores).reshape(-1)
+            totals = weft.sort(grown, descending=True)[:k]
+        return totals
+
+    compiled = weft.compile(best)
+    for n, k in ((4, 2), (4, 3), (3, 3), (6, 2), (2, 4), (1, 1), (1, 3)):
+        scores = weft.asarray(np.random.default_rng(n).normal(size=(1, n)), dtype=weft.float32)
+        np.testing.assert_array_equal(compiled(scores, k).numpy(), best(scores, k).numpy())
+        for stage in ("captured", "optimized"):
+            compiled.graph(stage).verify()

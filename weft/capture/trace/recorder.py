@@ -575,6 +575,7 @@ class TraceRecorder(HistoryRecorder):
 
 
 def _is_typed(node: Node) -> bool:
-    """Whether the types of a node follow from its operands."""
+    """Whether the types of a node, and of those in its graphs, follow from their operands."""
     types = infer_types(node.op, node.inputs, node.attrs, node.graphs)
-    return node.op.data_shape or list(types) == [value.type for value in node.outputs]
+    found = node.op.data_shape or list(types) == [value.type for value in node.outputs]
+    return found and all(_is_typed(inner) for graph in node.graphs for inner in graph.nodes)
