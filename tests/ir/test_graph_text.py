@@ -360,3 +360,27 @@ def test_equals_looks_at_attributes_and_nested_graphs() -> None:
     assert graph.equals(weft.parse_graph(text))
     assert not graph.equals(weft.parse_graph(text.replace("size=0.0", "size=-0.0")))
     assert not graph.equals(weft.parse_graph(text.replace("relu", "negative")))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["f32[8{data},4]", "f32[8{data,model},4{pipe}]", "f32[8,4]{+model}", "f32[8{data},B]{+a,b}",
+     "f32[max(B,3),4{data}]", "stack<f32[8{data}]>", "f32[8{data}]@cuda"],
+)  # fmt: skip
+def test_cuts_read_back(kind: str) -> None:
+    text = f"graph @f(%x: {kind}) {{\n  return %x\n}}"
+    graph = weft.parse_graph(text)
+    assert str(graph) == text
+    assert graph.equals(weft.parse_graph(str(graph)))
+    assert not graph.equals(weft.parse_graph(text.replace("data", "c").replace("{+", "{+c,")))
+
+
+def test_cut_values_verify() -> None:
+    graph = weft.parse_graph(
+        "graph @f(%x: f32[8{data},4], %w: f32[4,2{model}]) {\n"
+        "  %0: f32[8{data},2{model}] = matmul %x, %w\n"
+        "  %1: f32[8{data},2{model}] = exp %0\n"
+        "  return %1\n}"
+    )
+    graph.verify()
+    assert graph.inputs[0].type.cuts.axes == (("data",), ())

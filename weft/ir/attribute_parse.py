@@ -15,6 +15,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.dims import has_dims, parse_dim, parse_shape
 from weft.base.dtypes import DTYPES, DType
 from weft.base.errors import WeftError
+from weft.ir.cuts import split_shape_text
 from weft.ir.literal import Literal
 from weft.ir.scan import QUOTED, Scanner
 from weft.ir.types import DENSE, TOKEN, StackType, TensorType, Type
@@ -22,7 +23,7 @@ from weft.ir.types import DENSE, TOKEN, StackType, TensorType, Type
 _QUOTED = re.compile(QUOTED)
 _NAME = rf"(?:[^\W\d]\w*(?:\.\w+)*|{QUOTED})"
 _TYPE = re.compile(
-    r"(?P<dtype>[^\W\d]\w*)\[(?P<shape>[^\]\n]*)\]"
+    r"(?P<dtype>[^\W\d]\w*)\[(?P<shape>[^\]\n]*)\](?P<terms>\{\+[^{}\n]*\})?"
     rf"(?P<layout>:{_NAME})?(?P<device>@{_NAME}(?::\d+)?)?|token\b"
 )
 _STACKS = re.compile(r"(?:stack<)*")
@@ -76,11 +77,13 @@ class AttributeParser:
             device = Device(unquoted(kind), index)
         layout = unquoted(match["layout"][1:]) if match["layout"] else DENSE
         dtype = self._known_dtype(match["dtype"], position)
-        text = match["shape"]
-        if _PLAIN_SHAPE.fullmatch(text):
+        text, cuts = match["shape"], None
+        if _PLAIN_SHAPE.fullmatch(text) and not match["terms"]:
             return TensorType(dtype, tuple(map(int, text.split(","))), device, layout)
+        if "{" in text or match["terms"]:
+            text, cuts = split_shape_text(text, match["terms"] or "")
         try:
-            return TensorType(dtype, parse_shape(text, self.names), device, layout)
+            return TensorType(dtype, parse_shape(text, self.names), device, layout, cuts)
         except WeftError as error:
             self.scanner.fail(error.message, position, hint=error.hint)
 

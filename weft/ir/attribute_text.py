@@ -66,8 +66,9 @@ class AttributeText:
             self._note_names(size)
         layout = "" if type.layout == DENSE else f":{word(type.layout)}"
         place = "" if type.device == CPU else f"@{_device_text(type.device)}"
-        shape = ",".join(map(str, type.shape))
-        return f"{self.words[type.dtype]}[{shape}]{layout}{place}"
+        cuts = type.cuts
+        shape = cuts.shape_text(type.shape) if cuts else f"[{','.join(map(str, type.shape))}]"
+        return f"{self.words[type.dtype]}{shape}{layout}{place}"
 
     def value(self, value: Any) -> str:
         """One attribute."""

@@ -8,7 +8,7 @@ scheduler (`traits`, `cost`), and by the completeness test, which names what a c
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from functools import reduce
@@ -126,6 +126,12 @@ class Op:
             range; None: see `NEVER_FAILS`. What cannot fail may run speculatively.
     listed  if False, the card is in `SCHEDULED`, not in `OPS`
     flow    what a primitive of control flow does with frames, one of `weft.ir.contexts.FLOWS`
+    ways    (input types, output types, **attrs) -> the ways to divide a call over ranks, see
+            `weft.ir.ways`; None: those that follow from its traits
+    terms   sets of operands: where those of a set are sums, of which each rank has a term, calls on
+            the terms give terms of the results; None: as LINEAR or JOINT says
+    local_attrs  (attrs, input types, output types) -> the attributes that differ where a call runs
+            on parts of these types; None: `shape` is that of the result
 
     Facts that few cards have:
 
@@ -167,6 +173,9 @@ class Op:
     says: str = ""
     short: str = ""
     flow: str = ""
+    ways: Callable[..., Iterable[Any]] | None = None
+    terms: tuple[tuple[int, ...], ...] | None = None
+    local_attrs: Callable[..., dict[str, Any]] | None = None
     inputs: tuple[str, ...] = field(init=False)
     variadic: bool = field(init=False)  # the last of `inputs` may be any number of operands
     # Traits that are tested for each node of a graph: testing a Flag takes 40 times as long.

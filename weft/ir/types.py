@@ -9,6 +9,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
 from weft.base.pytree import value_class
 from weft.base.shapes import Shape, size_of
+from weft.ir.cuts import Cuts
 
 DENSE = "dense"
 
@@ -16,12 +17,17 @@ DENSE = "dense"
 @value_class
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """dtype, shape, device and layout. Prints as `f32[2,3]`."""
+    """dtype, shape, device and layout. Prints as `f32[2,3]`.
+
+    cuts    how it lies over a mesh; None: all of it on each rank. Type rules know nothing of cuts:
+            they get types without, and give such; see `weft/passes/layouts`.
+    """
 
     dtype: DType
     shape: Shape
     device: Device = CPU
     layout: str = DENSE
+    cuts: Cuts | None = None
 
     @property
     def ndim(self) -> int:
@@ -44,10 +50,16 @@ class TensorType:
             self.layout,
         )
 
+    def cut(self, cuts: Cuts | None) -> TensorType:
+        """This type with another layout over the mesh."""
+        return TensorType(self.dtype, self.shape, self.device, self.layout, cuts or None)
+
     def __str__(self) -> str:
         place = "" if self.device == CPU else f"@{self.device}"
         layout = "" if self.layout == DENSE else f":{self.layout}"
-        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]{layout}{place}"
+        cuts = self.cuts
+        shape = cuts.shape_text(self.shape) if cuts else f"[{','.join(map(str, self.shape))}]"
+        return f"{self.dtype.short}{shape}{layout}{place}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from weft.ops.batching import shifted
 from weft.ops.define import unary
 from weft.ops.masks import keep
 from weft.ops.rules import check_kind
+from weft.ops.ways import but_axis
 
 __all__ = ["erf", "erfc", "log_softmax", "logsumexp", "relu", "sigmoid", "softmax"]
 
@@ -221,6 +222,7 @@ _softmax = Op(
     vjp=(lambda xp, g, out, _x, *, axis: out * (g - xp.sum(g * out, axis=axis, keepdims=True)),),
     batch=shifted("axis"),
     cost=_passes(5),
+    ways=but_axis,
 )
 _log_softmax = Op(
     "log_softmax",
@@ -233,6 +235,7 @@ _log_softmax = Op(
     vjp=(lambda xp, g, out, _x, *, axis: g - xp.exp(out) * xp.sum(g, axis=axis, keepdims=True),),
     batch=shifted("axis"),
     cost=_passes(5),
+    ways=but_axis,
 )
 
 
@@ -270,6 +273,7 @@ _logsumexp = Op(
     vjp=(_logsumexp_vjp,),
     batch=shifted("axis"),
     cost=_passes(4),
+    ways=but_axis,
 )
 
 

@@ -49,6 +49,7 @@ add = binary(
     operator="add",
     vjp=(lambda xp, g, _out, _x1, _x2: g, lambda xp, g, _out, _x1, _x2: g),
     traits=Trait.COMMUTATIVE | Trait.LINEAR | Trait.COUNTS,
+    terms=((0, 1),),
 )
 subtract = binary(
     "subtract",
@@ -59,6 +60,7 @@ subtract = binary(
     operator="sub",
     vjp=(lambda xp, g, _out, _x1, _x2: g, lambda xp, g, _out, _x1, _x2: -g),
     traits=Trait.LINEAR | Trait.COUNTS,
+    terms=((0, 1),),
     short="Sub",
 )
 multiply = binary(
@@ -89,6 +91,7 @@ divide = binary(
     ),
     cycles=8.0,
     short="Div",
+    terms=((0,),),
 )
 floor_divide = binary(
     "floor_divide",

@@ -29,6 +29,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batching import leading
 from weft.ops.rules import cast_to
+from weft.ops.ways import converted
 
 __all__ = ["astype"]
 
@@ -70,6 +71,7 @@ _astype = Op(
     _convert,
     vjp=(lambda xp, g, _out, x_type, *, dtype: cast_to(xp, g, x_type.dtype),),
     traits=Trait.ELEMENTWISE,
+    ways=converted,
 )
 
 

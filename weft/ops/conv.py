@@ -44,6 +44,7 @@ from weft.ops.conv_rules import (
 )
 from weft.ops.rules import apply, conj_of
 from weft.ops.shape import expand_dims, reshape
+from weft.ops.ways import convolved, convolved_input, convolved_weight
 from weft.ops.windows import Padding, extent, per_axis
 
 # --- derivatives -------------------------------------------------------------------------------
@@ -108,6 +109,7 @@ _conv = Op(
     vjp=(_in_first("conv_input", g_first=True), _in_second("conv_weight", g_first=False)),
     batch=conv_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=i[1], positions=o[0]),
+    ways=convolved,
 )
 _conv_bias = Op(
     "conv_bias",
@@ -124,6 +126,8 @@ _conv_bias = Op(
     ),
     batch=conv_bias_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=i[1], positions=o[0]),
+    ways=convolved,
+    terms=((0, 2), (1, 2)),
 )
 _conv_input = Op(
     "conv_input",
@@ -136,6 +140,7 @@ _conv_input = Op(
     vjp=(_in_first("conv", g_first=True), _in_second("conv_weight", g_first=True)),
     batch=conv_input_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=i[1], positions=i[0]),
+    ways=convolved_input,
 )
 _conv_weight = Op(
     "conv_weight",
@@ -148,6 +153,7 @@ _conv_weight = Op(
     vjp=(_in_first("conv_input", g_first=False), _in_second("conv", g_first=False)),
     batch=conv_weight_rule,
     cost=lambda i, o, **attrs: _cost(i, o, weight=o[0], positions=i[1]),
+    ways=convolved_weight,
 )
 
 

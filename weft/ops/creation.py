@@ -32,6 +32,7 @@ from weft.ir.types import TensorType
 from weft.ops.cast import astype
 from weft.ops.select import where
 from weft.ops.shape import broadcast_to, reshape, stack
+from weft.ops.ways import same_axes
 
 __all__ = [
     "arange",
@@ -173,7 +174,7 @@ def _arange_values(
     return xp.astype(exact, dtype.numpy)
 
 
-_full = Op("full", _full_type, _full_values, traits=Trait.CREATION)
+_full = Op("full", _full_type, _full_values, traits=Trait.CREATION, ways=same_axes)
 _arange = Op("arange", _arange_type, _arange_values, kinds="numeric", traits=Trait.CREATION)
 _eye = Op(
     "eye",

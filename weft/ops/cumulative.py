@@ -21,6 +21,7 @@ from weft.ops.order_keys import order_keys
 from weft.ops.reduce import running_totals
 from weft.ops.rules import check_kind
 from weft.ops.shape import inverse_order, reshape
+from weft.ops.ways import but_axis
 
 __all__ = ["cummax", "cummin", "logcumsumexp"]
 
@@ -51,6 +52,7 @@ _running_positions = Op(
     batch=shifted("axis"),
     traits=Trait.WIDEN,
     may_fail=False,
+    ways=but_axis,
 )
 
 
@@ -131,6 +133,7 @@ _log_sums = Op(
     batch=shifted("axis"),
     traits=Trait.WIDEN,
     may_fail=False,
+    ways=but_axis,
 )
 
 

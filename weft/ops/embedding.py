@@ -13,6 +13,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batch_index import embedding_rule, row_sums_rule
 from weft.ops.rules import apply
+from weft.ops.ways import embedded, summed_rows
 
 # --- type rules --------------------------------------------------------------------------------
 
@@ -122,6 +123,7 @@ embedding = Op(
     numpy=_embedding_numpy,
     vjp=(_embedding_vjp, None),
     batch=embedding_rule,
+    ways=embedded,
 )
 row_sums = Op(
     "row_sums",
@@ -132,4 +134,5 @@ row_sums = Op(
     traits=Trait.LINEAR | Trait.WIDEN,
     vjp=(_row_sums_vjp, None),
     batch=row_sums_rule,
+    ways=summed_rows,
 )

@@ -18,6 +18,7 @@ from weft.ir.types import TensorType
 from weft.ops.batch_loss import cross_entropy_rule
 from weft.ops.batching import shifted
 from weft.ops.rules import apply, binary_rule, check_kind
+from weft.ops.ways import class_losses
 
 # --- class indices -----------------------------------------------------------------------------
 
@@ -111,6 +112,7 @@ nll = Op(
     traits=Trait.WIDEN,
     vjp=(_nll_vjp, None),
     batch=shifted("axis"),
+    ways=class_losses,
 )
 
 # Cross entropy: nll(log_softmax(x)). It also returns the log-probabilities, which backward needs,
@@ -191,6 +193,7 @@ cross_entropy = Op(
     outputs=3,
     vjp=(_cross_entropy_vjp, None),
     batch=cross_entropy_rule,
+    ways=class_losses,
 )
 
 # --- yes or no ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from weft.ops.creation import zeros
 from weft.ops.elementwise import conj
 from weft.ops.rules import apply, cast_to, check_kind
 from weft.ops.shape import concat
+from weft.ops.ways import but_axis
 
 __all__ = ["fft", "hfft", "ifft", "ihfft", "irfft", "rfft"]
 
@@ -96,6 +97,7 @@ FFT = Op(
     batch=shifted("axis"),
     traits=Trait.LINEAR,
     cost=_cost,
+    ways=but_axis,
 )
 IFFT: Op = Op(
     "ifft",
@@ -106,6 +108,7 @@ IFFT: Op = Op(
     batch=shifted("axis"),
     traits=Trait.LINEAR,
     cost=_cost,
+    ways=but_axis,
 )
 RFFT = Op(
     "rfft",
@@ -116,6 +119,7 @@ RFFT = Op(
     batch=shifted("axis"),
     traits=Trait.LINEAR | Trait.WIDEN,
     cost=_cost,
+    ways=but_axis,
 )
 IRFFT = Op(
     "irfft",
@@ -126,6 +130,7 @@ IRFFT = Op(
     batch=shifted("axis"),
     traits=Trait.LINEAR,
     cost=_cost,
+    ways=but_axis,
 )
 
 

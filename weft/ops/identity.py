@@ -15,6 +15,7 @@ from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batching import leading, sized
 from weft.ops.rules import apply
+from weft.ops.ways import same_axes
 
 __all__: list[str] = []
 
@@ -66,6 +67,7 @@ WITH_GRADIENT_OF = Op(
     batch=leading,
     traits=Trait.ANYWHERE,
     may_fail=False,
+    ways=same_axes,
 )
 #: Keeps recomputation apart from the first computation: equal calls are merged, but not behind
 #: different fences.
@@ -77,6 +79,7 @@ FENCE = Op(
     vjp=(lambda xp, g, _out, _x: g,),
     batch=leading,
     traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.RANDOM | Trait.ALIAS,
+    ways=same_axes,
 )
 #: A value with a name, for policies of `weft.checkpoint`.
 NAMED = Op(
@@ -86,6 +89,7 @@ NAMED = Op(
     vjp=(lambda xp, g, _out, _x, *, name: g,),
     batch=leading,
     traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
+    ways=same_axes,
 )
 
 
@@ -104,6 +108,7 @@ ASSUME_SHAPE = Op(
     batch=sized,
     traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
     may_fail=True,
+    ways=same_axes,
 )
 _to_device = Op(
     "to_device",
@@ -112,6 +117,7 @@ _to_device = Op(
     vjp=(_moved_back,),
     batch=leading,
     traits=Trait.LINEAR | Trait.ANYWHERE | Trait.ALIAS,
+    ways=same_axes,
 )
 
 
@@ -124,6 +130,7 @@ SENT = Op(
     vjp=(lambda _xp, g, _out, _x, *, target: g,),
     batch=leading,
     traits=Trait.VIEW | Trait.LINEAR | Trait.ANYWHERE | Trait.RANDOM | Trait.ALIAS,
+    ways=same_axes,
 )
 
 

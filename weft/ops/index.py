@@ -37,6 +37,7 @@ from weft.ops.select import where
 from weft.ops.shape import broadcast_to, expand_dims, reshape, unstack
 from weft.ops.sized_slices import placed_slices
 from weft.ops.slices import has_tensor_bounds, read_slices, written_slices
+from weft.ops.ways import taken, taken_along
 
 __all__ = ["nonzero", "repeat", "take", "take_along_axis", "take_along_dim"]
 
@@ -256,6 +257,7 @@ _take = Op(
     vjp=(_take_vjp, None),
     batch=take_rule,
     traits=Trait.LINEAR,
+    ways=taken,
 )
 _take_along_axis = Op(
     "take_along_axis",
@@ -264,6 +266,7 @@ _take_along_axis = Op(
     vjp=(_along_vjp, None),
     batch=shifted("axis"),
     traits=Trait.LINEAR,
+    ways=taken_along,
 )
 
 

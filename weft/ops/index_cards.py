@@ -18,6 +18,7 @@ from weft.ir.types import TensorType
 from weft.ops.batch_index import gather_rule, getitem_rule, scatter_add_rule, setitem_rule
 from weft.ops.index_shape import TENSOR, Index, check_indices, full_index, indexed_shape
 from weft.ops.rules import apply, sum_to
+from weft.ops.ways import added_at, read_at, written_at
 
 __all__ = ["GATHER", "GETITEM", "SCATTER_ADD", "SETITEM", "TENSOR", "check_indices"]
 
@@ -140,6 +141,7 @@ GETITEM = Op(
     batch=getitem_rule,
     traits=Trait.VIEW | Trait.LINEAR,
     scatters=_scatters,
+    ways=read_at,
 )
 GATHER = Op(
     "gather",
@@ -154,6 +156,7 @@ GATHER = Op(
     ),
     batch=gather_rule,
     traits=Trait.LINEAR,
+    ways=read_at,
 )
 
 # --- x[…] = v ----------------------------------------------------------------------------------
@@ -189,6 +192,7 @@ SETITEM = Op(
     vjp=(_setitem_x, _setitem_value, None),
     batch=setitem_rule,
     traits=Trait.JOINT,
+    ways=written_at,
 )
 
 # --- the sum of parts --------------------------------------------------------------------------
@@ -269,4 +273,5 @@ SCATTER_ADD: Op = Op(
     vjp=(lambda _xp, g, _out, _value, *indices, shape, index: _part(g, indices, index), None),
     batch=scatter_add_rule,
     traits=Trait.LINEAR | Trait.WIDEN,
+    ways=added_at,
 )

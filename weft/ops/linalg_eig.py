@@ -29,6 +29,7 @@ from weft.ops.linalg_rules import (
     widened,
 )
 from weft.ops.rules import apply, check_kind, conj_of
+from weft.ops.ways import but_last
 
 __all__ = ["eig", "eigvals", "expm", "matrix_exp"]
 
@@ -86,6 +87,7 @@ _EIG = Op(
     batch=leading,
     outputs=2,
     cost=matrix_cost(25),
+    ways=but_last(2),
 )
 
 

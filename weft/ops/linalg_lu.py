@@ -33,6 +33,7 @@ from weft.ops.linalg_solve import solve
 from weft.ops.matmul import matmul
 from weft.ops.rules import check_kind
 from weft.ops.shape import broadcast_to, matrix_transpose
+from weft.ops.ways import but_last
 
 __all__ = [
     "cholesky_inverse",
@@ -126,6 +127,7 @@ _LU = Op(
     batch=leading,
     outputs=2,
     cost=matrix_cost(2 / 3),
+    ways=but_last(2),
 )
 
 

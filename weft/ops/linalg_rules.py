@@ -22,6 +22,7 @@ from weft.ops.reduce import sum as total
 from weft.ops.rules import check_kind, conj_of
 from weft.ops.select import where
 from weft.ops.shape import matrix_transpose
+from weft.ops.ways import but_last
 
 __all__ = [
     "adjoint",
@@ -146,4 +147,5 @@ def matrix_card(
         traits=Trait.WIDEN,
         outputs=outputs,
         cost=matrix_cost(flops),
+        ways=but_last(2),
     )

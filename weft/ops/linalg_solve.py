@@ -41,6 +41,7 @@ from weft.ops.matmul import matmul
 from weft.ops.reduce import products_of_others
 from weft.ops.rules import check_kind, check_same, conj_of, sum_to
 from weft.ops.shape import broadcast_to
+from weft.ops.ways import but_last
 
 __all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
 
@@ -92,6 +93,7 @@ _solve = Op(
     batch=solve_rule,
     traits=Trait.WIDEN,
     cost=_solve_cost,
+    ways=but_last(2),
 )
 
 

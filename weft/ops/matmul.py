@@ -21,6 +21,7 @@ from weft.ops.batch_shape import matmul_rule
 from weft.ops.elementwise import conj
 from weft.ops.rules import check_kind, check_same, conj_of, sum_to
 from weft.ops.shape import expand_dims, moveaxis, permute_dims, reshape
+from weft.ops.ways import multiplied
 
 __all__ = ["matmul", "tensordot", "vecdot"]
 
@@ -120,6 +121,7 @@ _matmul = Op(
     batch=matmul_rule,
     cost=_matmul_cost,
     short="MatMul",
+    ways=multiplied,
 )
 
 

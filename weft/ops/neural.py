@@ -19,6 +19,7 @@ from weft.ops.batch_shape import linear_rule
 from weft.ops.batching import shifted
 from weft.ops.matmul import numpy_matmul
 from weft.ops.rules import check_kind, check_same, unary_rule
+from weft.ops.ways import but_axis, linear_layer
 
 Axes = tuple[int, ...]
 
@@ -89,6 +90,8 @@ linear = Op(
     ),
     batch=linear_rule,
     cost=_linear_cost,
+    terms=((0, 2), (1, 2)),
+    ways=linear_layer,
 )
 
 # --- mean 0 and variance 1 along some axes -----------------------------------------------------
@@ -154,6 +157,7 @@ standardize = Op(
     outputs=3,
     vjp=(_standardize_vjp,),
     batch=shifted("axis"),
+    ways=but_axis,
 )
 
 # --- log(1 + exp(x)) ---------------------------------------------------------------------------

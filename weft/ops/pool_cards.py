@@ -20,6 +20,7 @@ from weft.ir.types import TensorType
 from weft.ops import pool_kernels as kernels
 from weft.ops.batching import leading
 from weft.ops.rules import apply, check_kind, check_same
+from weft.ops.ways import pooled
 from weft.ops.windows import Padding, sliding_shape, taps, windows_of
 
 # --- type rules --------------------------------------------------------------------------------
@@ -235,6 +236,7 @@ max_pool = Op(
     vjp=(_vjp_max,),
     batch=leading,
     cost=_cost,
+    ways=pooled,
     may_fail=False,
 )
 max_pool_input = Op(
@@ -247,6 +249,7 @@ max_pool_input = Op(
     vjp=(_vjp_max_input, None, None),
     batch=leading,
     cost=_cost,
+    ways=pooled,
     may_fail=False,
 )
 max_pool_pick = Op(
@@ -259,6 +262,7 @@ max_pool_pick = Op(
     vjp=(_vjp_max_pick, None, None),
     batch=leading,
     cost=_cost,
+    ways=pooled,
     may_fail=False,
 )
 max_pool_indices = Op(
@@ -271,6 +275,7 @@ max_pool_indices = Op(
     vjp=(None, None),
     batch=leading,
     cost=_cost,
+    ways=pooled,
     may_fail=False,
 )
 sum_pool = Op(
@@ -283,6 +288,7 @@ sum_pool = Op(
     vjp=(_vjp_sum,),
     batch=leading,
     cost=_cost,
+    ways=pooled,
     may_fail=False,
 )
 sum_pool_input = Op(
@@ -295,5 +301,6 @@ sum_pool_input = Op(
     vjp=(_vjp_sum_input,),
     batch=leading,
     cost=_cost,
+    ways=pooled,
     may_fail=False,
 )

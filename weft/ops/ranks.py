@@ -32,6 +32,7 @@ from weft.ops.rules import check_kind
 from weft.ops.select import where
 from weft.ops.shape import concat, moveaxis, reshape, squeeze
 from weft.ops.sorting import argsort, sort
+from weft.ops.ways import but_axis
 
 __all__ = ["kthvalue", "mode", "msort", "topk"]
 
@@ -112,6 +113,7 @@ _ranked_op = Op(
     cost=_ranked_cost,
     traits=Trait.WIDEN,
     may_fail=False,
+    ways=but_axis,
 )
 
 

@@ -31,6 +31,7 @@ from weft.ops.extremes import extreme
 from weft.ops.rules import cast_to, check_kind, conj_of
 from weft.ops.select import root_or_zero
 from weft.ops.shape import concat, inverse_order, reshape
+from weft.ops.ways import but_axis, reduced_by
 
 __all__ = [
     "all",
@@ -88,6 +89,7 @@ def _reduction(
         | (Trait.NEEDS_ELEMENTS if extremes else Trait.NONE),
         autocast="float32" if accumulates else "",
         keeps_one=of_one,
+        ways=reduced_by({"all": "min", "any": "max"}.get(name, name)),
     )
 
 
@@ -288,6 +290,7 @@ def _position(name: str) -> Op:
         batch=shifted("axis"),
         traits=Trait.WIDEN | Trait.NEEDS_ELEMENTS,
         may_fail=False,
+        ways=but_axis,
     )
 
 
@@ -451,6 +454,7 @@ def _cumulative(name: str, ufunc: Any, vjp: Any) -> Op:
         traits=Trait.WIDEN | (Trait.LINEAR if name == "cumulative_sum" else Trait.NONE),
         may_fail=False,
         autocast="float32",
+        ways=but_axis,
     )
 
 

@@ -39,6 +39,7 @@ _where = Op(
     numpy=masks.where,
     dispatch_on=1,
     traits=Trait.ELEMENTWISE,
+    terms=((1, 2),),
     vjp=(
         None,
         lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, condition, g),
@@ -62,6 +63,7 @@ ONLY_WHERE: Op = Op(
     _finite_where,
     dispatch_on=1,
     traits=Trait.ELEMENTWISE | Trait.LINEAR | Trait.COMPOSITE | Trait.CONDITIONAL,
+    terms=(),
     vjp=(None, lambda xp, g, _out, condition, _x: apply(ONLY_WHERE, condition, g)),
 )
 
@@ -75,6 +77,7 @@ CHOOSE = Op(
     numpy=masks.where,
     dispatch_on=1,
     traits=Trait.ELEMENTWISE | Trait.COMPOSITE,
+    terms=((1, 2),),
     vjp=(
         None,
         lambda xp, g, _out, condition, _x1, _x2: masks.keep(xp, condition, g),

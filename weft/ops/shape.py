@@ -30,6 +30,7 @@ from weft.ir.types import TensorType
 from weft.ops.batch_shape import broadcast_rule, concat_rule, permute_rule
 from weft.ops.batching import sized
 from weft.ops.rules import check_same, sum_to
+from weft.ops.ways import broadcasted, joined, permuted, reshaped
 
 __all__ = [
     "broadcast_arrays",
@@ -102,24 +103,24 @@ def _concat_vjp(number: int, xp: Any, g: Any, _out: Any, *arrays_type: Any, axis
 _reshape = Op(
     "reshape", _reshape_type, lambda xp, x, *, shape: xp.reshape(x, shape),
     vjp=(lambda xp, g, _out, x_type, *, shape: xp.reshape(g, x_type.shape),),
-    batch=sized, traits=Trait.VIEW | Trait.LINEAR,
+    batch=sized, traits=Trait.VIEW | Trait.LINEAR, ways=reshaped,
 )  # fmt: skip
 _permute_dims = Op(
     "permute_dims", _permute_type, lambda xp, x, *, axes: xp.permute_dims(x, axes),
     vjp=(lambda xp, g, _out, _x, *, axes: xp.permute_dims(g, inverse_order(axes)),),
     batch=permute_rule, traits=Trait.VIEW | Trait.LINEAR, short="Permute",
-    scatters=lambda axes: list(axes) != sorted(axes),
+    scatters=lambda axes: list(axes) != sorted(axes), ways=permuted,
 )  # fmt: skip
 _broadcast_to = Op(
     "broadcast_to", _broadcast_type, lambda xp, x, *, shape: xp.broadcast_to(x, shape),
     vjp=(lambda xp, g, _out, x_type, *, shape: sum_to(xp, g, x_type.shape),),
     batch=broadcast_rule, traits=Trait.VIEW | Trait.LINEAR, short="Expand",
-    scatters=lambda shape: True,
+    scatters=lambda shape: True, ways=broadcasted,
 )  # fmt: skip
 _concat = Op(
     "concat", _concat_type, lambda xp, *arrays, axis: xp.concat(arrays, axis=axis),
     vjp=(_concat_vjp,), batch=concat_rule, traits=Trait.LINEAR | Trait.JOINT,
-    may_fail=False, short="Cat",
+    may_fail=False, short="Cat", ways=joined,
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from weft.ops.batching import shifted
 from weft.ops.index_cards import SCATTER_ADD
 from weft.ops.index_shape import TENSOR
 from weft.ops.rules import apply, check_kind
+from weft.ops.ways import but_axis
 
 __all__ = ["argsort", "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values"]
 
@@ -68,6 +69,7 @@ _sort = Op(
     cost=_sort_cost,
     traits=Trait.WIDEN,
     may_fail=False,
+    ways=but_axis,
 )
 ARGSORT = Op(
     "argsort",
@@ -78,6 +80,7 @@ ARGSORT = Op(
     cost=_sort_cost,
     traits=Trait.WIDEN,
     may_fail=False,
+    ways=but_axis,
 )
 
 

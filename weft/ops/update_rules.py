@@ -23,8 +23,10 @@ from weft.core.operands import assign
 from weft.core.tensor import Tensor, type_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ir.ways import Way
 from weft.ops.batching import Attrs, Inputs, Mapped, Same, everywhere, looped
 from weft.ops.rules import check_kind, check_same
+from weft.ops.ways import same_axes
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +86,17 @@ def rule(
         traits=Trait.COMPOSITE,
         outputs=outputs,
         batch=_batch_rule,
+        ways=_ways,
     )
+
+
+def _ways(inputs: tuple[TensorType, ...], outputs: tuple[TensorType, ...], **_: Any) -> Any:
+    """All axes of the parameter, its gradient and its state; scalars are whole."""
+    p = inputs[0]
+    for way in same_axes(inputs, outputs):
+        axis = way.inputs[0]
+        states = tuple(axis if kind.shape == p.shape else None for kind in outputs)
+        yield Way(way.inputs, states, way.parts)
 
 
 def _batch_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Any:

@@ -1,0 +1,101 @@
+"""Layouts of values over a mesh: which mesh axes cut which axes of a value.
+
+`f32[8{data},4]` is a value of 8×4 elements of which each rank along the mesh axis `data` has a part
+of the first axis; `f32[8{data,model},4]` cuts it over both, `data` first. `f32[8,4]{+model}`: each
+rank along `model` has a term, and the value is the sum of these. Shapes are those of the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.base.errors import ShapeError
+from weft.base.pytree import value_class
+from weft.base.shapes import Shape
+from weft.base.world import Axes
+
+__all__ = ["Cuts"]
+
+_TERMS = re.compile(r"\{\+([^{}]*)\}")
+
+
+@value_class
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """
+    axes   for each axis of the value the mesh axes that cut it, in the order of the mesh
+    terms  the mesh axes along which each rank has a term of a sum
+    """
+
+    axes: tuple[tuple[str, ...], ...]
+    terms: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.terms) or any(self.axes)
+
+    def of(self, name: str) -> int | str | None:
+        """What a mesh axis does: the axis that it cuts, "+" for terms, or None."""
+        if name in self.terms:
+            return "+"
+        return next((i for i, names in enumerate(self.axes) if name in names), None)
+
+    def local(self, shape: Shape, mesh: Axes) -> Shape:
+        """The shape of a part."""
+        sizes = dict(mesh)
+        found = []
+        for axis, (size, names) in enumerate(zip(shape, self.axes, strict=True)):
+            parts = 1
+            for name in names:
+                parts *= sizes[name]
+            if parts > 1 and (size.__class__ is not int or size % parts):
+                raise ShapeError(
+                    f"axis {axis} of {self.shape_text(shape)} has size {size}, "
+                    f"which {parts} ranks do not divide",
+                    hint="pad it, or choose another axis or mesh",
+                )
+            found.append(size // parts if parts > 1 else size)
+        return tuple(found)
+
+    def whole(self, shape: Shape, mesh: Axes) -> Shape:
+        """The shape of the whole, of which a part has this shape."""
+        sizes = dict(mesh)
+        found = list(shape)
+        for axis, names in enumerate(self.axes):
+            for name in names:
+                found[axis] *= sizes[name]
+        return tuple(found)
+
+    def shape_text(self, shape: Shape) -> str:
+        """[8{data},4]{+model}"""
+        sizes = [
+            f"{size}{{{','.join(names)}}}" if names else str(size)
+            for size, names in zip(shape, self.axes, strict=True)
+        ]
+        terms = f"{{+{','.join(self.terms)}}}" if self.terms else ""
+        return f"[{','.join(sizes)}]{terms}"
+
+
+def cuts_from(states: Sequence[int | str | None], mesh: Axes, ndim: int) -> Cuts | None:
+    """Cuts from what each mesh axis does; None where nothing is cut."""
+    axes: list[tuple[str, ...]] = [()] * ndim
+    terms: tuple[str, ...] = ()
+    for (name, _), state in zip(mesh, states, strict=True):
+        if isinstance(state, int):
+            axes[state] = (*axes[state], name)
+        elif state is not None:
+            terms = (*terms, name)
+    return Cuts(tuple(axes), terms) or None
+
+
+def split_shape_text(text: str, terms: str) -> tuple[str, Cuts | None]:
+    """The inside of a shape's brackets without its cuts, and these: 8{data},4 -> 8,4."""
+    sizes: list[str] = []
+    axes: list[tuple[str, ...]] = []
+    for size, names in re.findall(r"((?:[^,{(]|\([^)]*\))+)(?:\{([^}]*)\})?(?:,|$)", text):
+        sizes.append(size)
+        axes.append(tuple(name.strip() for name in names.split(",") if name.strip()))
+    match = _TERMS.fullmatch(terms) if terms else None
+    found = tuple(name.strip() for name in match[1].split(",")) if match else ()
+    return ",".join(sizes), Cuts(tuple(axes), found) or None
