@@ -10,13 +10,20 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from weft.base import config
 from weft.base.errors import DTypeError, RangeError
 from weft.capture.trace.captured import Captured, Policy
+from weft.core.autocast import as_recorded
+from weft.core.bind import bind
+from weft.core.grad_mode import is_grad_enabled
 from weft.core.tensor import Tensor
+from weft.ir.contexts import is_lowered
 from weft.ir.graph import Graph
+from weft.ir.interpret import PreparedGraph
 from weft.ir.signature import OutputRouting
 from weft.passes.contract import Pass
+from weft.passes.lowering.lift import LiftControlFlow
 from weft.passes.pipeline import has_registered, optimize, passes
 from weft.passes.sent import FollowSent
 from weft.passes.stop_gradient import DropStopGradient
+from weft.record.make_graph import caller_of
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
@@ -93,6 +100,8 @@ def compile(
     >>> root(weft.tensor(2.0)), root(weft.tensor(81.0)), len(root.recordings)
     (tensor(1.4142135), tensor(9.), 1)
 
+    A graph (`weft.make_graph`, `Graph.parse`) is compiled as it is, and called as the graph is.
+
     capture     "source", or "trace": then it is `weft.trace`
     backend     "native": machine code, "interpret": op by op, or "dataflow": each op when its
                 inputs are there; or "split": segments on their devices, by that executor.
@@ -129,6 +138,8 @@ def compile(
             dynamic=dynamic,
         )
     _check_callable(function, "compile")
+    if isinstance(function, Graph):
+        return _of_graph(function, backend)
     if capture == "trace":
         return trace(
             function,
@@ -315,16 +326,19 @@ def _interpreted(graph: Graph, routing: OutputRouting | None = None) -> Executab
 
 
 def _dataflow(
-    graph: Graph, routing: OutputRouting | None = None, options: Dataflow | None = None
+    graph: Graph,
+    routing: OutputRouting | None = None,
+    options: Dataflow | None = None,
+    todo: list[Pass] | None = None,
 ) -> Executable:
-    todo = run_passes()
+    steps = run_passes() if todo is None else todo
     chosen = options or Dataflow()
 
     def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
         made: Program = dataflow().DataflowProgram(optimized(), chosen)
         return made
 
-    return Executable(graph, lambda found: optimize(found, todo), build, routing)
+    return Executable(graph, lambda found: optimize(found, steps), build, routing)
 
 
 def _split(
@@ -349,9 +363,45 @@ def _native(
     return Executable(graph, lambda found: optimize(found, todo), build, routing)
 
 
-def executable(graph: Graph, backend: Backend | None = None) -> Executable:
-    """What runs a graph that was not captured from a function: a declared one."""
-    return _builder(_checked(None, backend, "Session"), None)(graph)
+class GraphProgram:
+    """A graph that was not captured from a function: a declared one, or one made by hand. It is
+    compiled, unless the results need gradients: then its ops are called one by one and recorded on
+    the tape. `backend`: by default the one that the settings say at each call."""
+
+    def __init__(self, graph: Graph, backend: Backend | None = None) -> None:
+        self.graph = graph
+        self.backend = backend
+        self._ops: PreparedGraph | None = None
+        self._executables: dict[Any, Executable] = {}  # by their backends
+
+    def run(self, inputs: list[Tensor]) -> list[Tensor]:
+        if not (is_grad_enabled() and any(x.requires_grad for x in inputs)):
+            return self._executable().call(inputs)
+        if self._ops is None:
+            self._ops = PreparedGraph(optimize(LiftControlFlow().run(self.graph)))
+        with as_recorded():
+            slots = self._ops.run(inputs, bind)
+        return [slots[i] for i in self._ops.outputs]
+
+    def _executable(self) -> Executable:
+        backend = self.backend or config.backend()
+        key = backend if isinstance(backend, str) else id(backend)
+        if key not in self._executables:
+            self._executables[key] = self._made(_checked(None, backend, "Session"))
+        return self._executables[key]
+
+    def _made(self, backend: Backend) -> Executable:
+        if backend == "dataflow" or isinstance(backend, Dataflow):
+            options = backend if isinstance(backend, Dataflow) else None
+            if is_lowered(self.graph):  # in the very primitives that it has, passes or not
+                return _dataflow(self.graph, options=options, todo=[])
+        return _builder(backend, None)(LiftControlFlow().run(self.graph))
+
+
+def _of_graph(graph: Graph, backend: Backend) -> Callable[..., Any]:
+    """What `weft.compile` gives for a graph: a function to be called as the graph is."""
+    graph.verify()
+    return caller_of(LiftControlFlow().run(graph), GraphProgram(graph, backend).run)
 
 
 def without_passes(

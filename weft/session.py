@@ -6,23 +6,16 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from weft.base import config
 from weft.base.dims import bind_dims
 from weft.base.errors import DTypeError, GraphError, WeftError
 from weft.base.pytree import tree_flatten, tree_unflatten
-from weft.compile import executable
-from weft.core.autocast import as_recorded
-from weft.core.bind import bind
+from weft.compile import GraphProgram
 from weft.core.bind import written as announce_write
-from weft.core.grad_mode import is_grad_enabled
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph, Value, extract
-from weft.ir.interpret import PreparedGraph
 from weft.ops.creation import asarray
-from weft.passes.pipeline import optimize
 from weft.record.declared import recorder_of
-from weft.runtime.executable import Executable
 
 __all__ = ["Session"]
 
@@ -33,7 +26,7 @@ class Session:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._recorder = recorder_of(graph)
-        self._programs: dict[tuple[Value, ...], tuple[_Part, list[Value], list[Tensor]]] = {}
+        self._programs: dict[tuple[Value, ...], tuple[GraphProgram, list[Value], list[Tensor]]] = {}
         self._size = -1
 
     def __enter__(self) -> Session:
@@ -83,7 +76,7 @@ class Session:
             )
         return feeds[name]
 
-    def _program(self, wanted: tuple[Value, ...]) -> tuple[_Part, list[Value], list[Tensor]]:
+    def _program(self, wanted: tuple[Value, ...]) -> tuple[GraphProgram, list[Value], list[Tensor]]:
         """The program for the part of the graph that these values need; built once."""
         if self._size != len(self.graph.nodes):  # the graph has grown
             self._programs.clear()
@@ -96,7 +89,7 @@ class Session:
             if drawn:
                 part, inputs = needed(self.graph, (*wanted, *[after for *_, after in drawn]))
             states = [state for state, *_ in drawn]
-            found = self._programs[wanted] = (_Part(part), inputs, states)
+            found = self._programs[wanted] = (GraphProgram(part), inputs, states)
         return found
 
     def _captured(self) -> dict[Value, Tensor]:
@@ -134,31 +127,6 @@ class Session:
                     op="Session.run",
                 ) from None
         return fed
-
-
-class _Part:
-    """The part of a graph that some fetches need. It is compiled, unless the results need
-    gradients: then its ops are called one by one and recorded on the tape."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self._ops: PreparedGraph | None = None
-        self._executables: dict[str, Executable] = {}  # by their backends
-
-    def run(self, inputs: list[Tensor]) -> list[Tensor]:
-        if not (is_grad_enabled() and any(x.requires_grad for x in inputs)):
-            return self._executable().call(inputs)
-        if self._ops is None:
-            self._ops = PreparedGraph(optimize(self.graph))
-        with as_recorded():
-            slots = self._ops.run(inputs, bind)
-        return [slots[i] for i in self._ops.outputs]
-
-    def _executable(self) -> Executable:
-        backend = config.backend()
-        if backend not in self._executables:
-            self._executables[backend] = executable(self.graph, backend)
-        return self._executables[backend]
 
 
 def _fed(value: Value, given: Any) -> Tensor:

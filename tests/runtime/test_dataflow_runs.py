@@ -10,6 +10,7 @@ import time
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 import weft
@@ -514,3 +515,42 @@ def test_ranks_meet_in_the_order_of_the_program(scheduler: str) -> None:
 
     for want, got in distributed.run_virtual(2, on_rank):
         assert got == want
+
+
+BRANCH = """graph @f(%x: f32[], %p: bool[]) {
+  %a: f32[], %b: f32[] = flow.switch[of='i'] %x, %p
+  %y: f32[] = exp %a
+  %z: f32[] = sin %b
+  %r: f32[] = flow.merge[of='i'] %y, %z
+  return %r
+}"""
+
+
+@pytest.mark.parametrize("backend", ["dataflow", "native", "interpret", "split"])
+def test_graphs_made_by_hand_are_compiled(backend: str) -> None:
+    """In primitives, too: the executor runs these, the others what is lifted of them."""
+    compiled = weft.compile(weft.Graph.parse(BRANCH), backend=backend)
+    yes, no = weft.tensor(True), weft.tensor(False)
+    for _ in range(2):
+        assert float(compiled(weft.tensor(2.0), yes)) == pytest.approx(np.exp(2.0), rel=1e-6)
+        assert float(compiled(weft.tensor(2.0), no)) == pytest.approx(np.sin(2.0), rel=1e-6)
+    x = weft.tensor(2.0, requires_grad=True)
+    compiled(x, no).backward()
+    assert float(x.grad) == pytest.approx(np.cos(2.0), rel=1e-6)
+    with pytest.raises(weft.errors.CaptureError, match="takes 2 tensors, not 1"):
+        compiled(x)
+    outer = weft.compile(lambda x: compiled(x, yes) * 2)
+    assert float(outer(weft.tensor(1.0))) == pytest.approx(2 * np.e, rel=1e-6)
+
+
+def test_schedulers_of_weft_stay_known() -> None:
+    with pytest.raises(weft.errors.RangeError, match="Weft's own"):
+        weft.unregister_scheduler("fifo")
+    with pytest.raises(weft.errors.RangeError, match="unregister_scheduler: there is no"):
+        weft.unregister_scheduler("zzz")
+    with pytest.raises(weft.errors.DTypeError, match="no name"):
+        weft.register_scheduler(3)  # type: ignore[arg-type]
+    with pytest.raises(weft.errors.RangeError) as caught:
+        weft.Dataflow("pool", threads=0)
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__

@@ -418,3 +418,110 @@ def test_an_engine_that_gives_too_little_is_named() -> None:
         pytest.raises(DeviceError, match="npu gave 0 results for 1"),
     ):
         one_device("npu")(weft.ones(2))
+
+
+@weft.custom_op("split_plus_one")
+def plus_one(_xp: Any, x: Any) -> Any:
+    return x + 1
+
+
+HOSTS = {
+    "while": lambda x: _while(x),
+    "if": lambda x: plus_one(x) @ EYE if x.sum() > 0 else weft.py_call(_minus, weft.spec(2), x),
+    "for": lambda x: _for(x),
+}
+EYE = weft.eye(2)
+
+
+def _minus(x: Any) -> Any:
+    return x - 1
+
+
+def _while(x: Any) -> Any:
+    while x[0] < 3:
+        x = plus_one(x) @ EYE
+    return x
+
+
+def _for(x: Any) -> Any:
+    for _ in range(weft.tensor(3)):
+        if x.sum() > 2:
+            print("large")
+        x = plus_one(x)
+    return x
+
+
+@pytest.mark.parametrize("rules", [{}, {"products": "npu"}, "auto"], ids=str)
+@pytest.mark.parametrize("name", HOSTS)
+def test_control_flow_with_calls_of_python(name: str, rules: Any) -> None:
+    with split.engines("npu"):
+        made = weft.compile(HOSTS[name], backend=weft.Split(rules))
+        for start in (0.0, 2.0, -5.0):
+            x = weft.full((2,), start)
+            assert made(x).tolist() == HOSTS[name](x).tolist()
+
+
+def test_weights_come_to_a_device_twice_at_most() -> None:
+    """Also in the iterations of a loop; and what no longer comes is not kept."""
+    brought: list[tuple[int, ...]] = []
+    w = weft.ones(8, 8) / 8
+
+    def f(x: Any) -> Any:
+        i = weft.tensor(0)
+        while i < 4:
+            x = x @ w
+            i = i + 1
+        return x
+
+    def put(array: Any) -> Any:
+        brought.append(array.shape)
+        return array
+
+    with split.engines("npu", put=put):
+        made = weft.compile(f, backend=weft.Split({"products": "npu"}))
+        for _ in range(3):
+            x = weft.randn(2, 8)
+            np.testing.assert_allclose(made(x).numpy(), f(x).numpy(), rtol=1e-5)
+        assert brought.count((8, 8)) == 2
+        assert brought.count((2, 8)) == 12
+        for step in range(8):  # in place or not, what comes is what is there
+            w += step
+            x = weft.randn(2, 8)
+            np.testing.assert_allclose(made(x).numpy(), f(x).numpy(), rtol=1e-4)
+
+
+def test_what_is_inside_of_loops_is_explained_and_counted() -> None:
+    w = weft.ones(64, 64)
+
+    def f(x: Any) -> Any:
+        i = weft.tensor(0)
+        while i < 4:
+            with weft.device("npu"):
+                x = x @ w
+            print("step")
+            i = i + 1
+        return x
+
+    with split.engines("npu"):
+        made = weft.compile(f, backend="split")
+        made(weft.ones(2, 64))
+        assert "on npu" in repr(made.programs[-1].program.placement)
+        text = reason(made)
+        assert "npu: 1 nodes: matmul" in text
+        assert "transfers: 0" not in text
+    with split.engines("npu", memory=2**10), pytest.raises(MemoryError, match="npu need"):
+        weft.compile(f, backend="split")(weft.ones(2, 64))
+
+
+def test_rules_that_fit_nothing_are_named() -> None:
+    graph = weft.make_graph(lambda x: weft.exp(x) * 2, weft.spec(4))
+    with split.engines("npu"):
+        with pytest.warns(UserWarning, match="'productz' fits no node.*did you mean 'products'"):
+            placed = weft.place(graph, {"productz": "npu", "exp": "npu"})
+        assert "the rule 'productz' fits no node" in placed.explain()
+        assert placed.unused == ["productz"]
+        assert weft.place(graph, {"products": "npu"}).unused == ["products"]  # known: no warning
+        only = weft.place(graph, {"exp": "npu"}, devices="cpu")
+        assert "none of the devices that may be used" in str(only.fallbacks[0])
+    with pytest.raises(DeviceError, match="'ort:'"):
+        weft.place(graph, {"exp": "ort:"})

@@ -69,11 +69,17 @@ def user_frame() -> FrameType | None:
 
 
 def _first_of_user(frame: FrameType | None) -> FrameType | None:
-    while frame is not None and (
-        frame.f_code.co_filename in _own_files or is_own(frame.f_code.co_filename)
-    ):
+    while frame is not None and (frame.f_code.co_filename in _own_files or _runs_own_code(frame)):
         frame = frame.f_back
     return frame
+
+
+def _runs_own_code(frame: FrameType) -> bool:
+    """Whether its code is Weft's: of a file, or a method that `dataclass` has made for a class."""
+    file = frame.f_code.co_filename
+    if file == "<string>":
+        return str(frame.f_globals.get("__name__")).startswith("weft.")
+    return is_own(file)
 
 
 def is_own(file: str) -> bool:
@@ -141,7 +147,7 @@ class _Context(NamedTuple):
     def entered(self, frame: FrameType) -> _Context:
         """The context of what `frame` calls, where this is the context of `frame`."""
         code = frame.f_code
-        if not is_own(code.co_filename):
+        if not _runs_own_code(frame):
             user, callers, module, path = self
             if user is not None and work.outermost is not None:
                 callers = _called_from(user, callers)

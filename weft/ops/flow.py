@@ -58,7 +58,8 @@ _CHOOSING = ("bool", "int", "uint")
 def _needs_frames(*_args: Any, **_attrs: Any) -> NoReturn:
     raise GraphError(
         "a lowered graph runs in frames",
-        hint='backend="dataflow" runs it; weft.passes.lowering.lift makes it structured again',
+        hint='weft.compile(graph, backend="dataflow") runs it; '
+        "weft.passes.LiftControlFlow().run(graph) makes it structured again",
     )
 
 

@@ -226,10 +226,27 @@ def _plain(path: str) -> str:
 
 def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
     """Call a graph like the function it was recorded from, or with one tensor per input."""
+    return run_graph_by(_outputs, graph, args, kwargs)
+
+
+def run_graph_by(
+    run: Callable[[Graph, list[Tensor]], list[Any]],
+    graph: Graph,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The same, where `run` gives the outputs, unless the call is part of a recording."""
+    if graph_recorder() is not None or innermost_level() is not None:
+        run = _outputs
     interface = graph.interface
     if interface is None:
-        tensors = [_tensor(graph, arg) for arg in args]
-        outputs = _outputs(graph, tensors)
+        if kwargs or len(args) != len(graph.inputs):
+            raise CaptureError(
+                f"graph @{graph.name} takes {len(graph.inputs)} tensors, not {len(args)}"
+                + (f" and {', '.join(kwargs)}" if kwargs else "")
+            )
+        tensors = [_fitting(graph, i, arg) for i, arg in enumerate(args)]
+        outputs = run(graph, tensors)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
     leaves, structure = tree_flatten((args, kwargs))
     if structure != interface.arguments:
@@ -243,7 +260,7 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
             inputs.append(_fitting(graph, stand.index, leaf))
         elif leaf is not stand and leaf != stand:
             raise CaptureError(f"the graph @{graph.name} was recorded for {stand!r}, not {leaf!r}")
-    outputs = _outputs(graph, [*inputs, *interface.captured])
+    outputs = run(graph, [*inputs, *interface.captured])
     first = sum(isinstance(leaf, OutputLeaf) for leaf in interface.results)
     for (target, history), value in zip(interface.written, outputs[first:], strict=False):
         announce_write(target)
@@ -256,6 +273,16 @@ def run_graph(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         interface.result,
         [outputs[r.index] if isinstance(r, OutputLeaf) else r for r in interface.results],
     )
+
+
+def caller_of(graph: Graph, run: Callable[[list[Tensor]], list[Any]]) -> Callable[..., Any]:
+    """A function that is called as a graph is, where `run` gives the outputs."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run_graph_by(lambda _, inputs: run(inputs), graph, args, kwargs)
+
+    call.__name__ = call.__qualname__ = graph.name
+    return call
 
 
 def _outputs(graph: Graph, inputs: list[Tensor]) -> list[Any]:

@@ -197,3 +197,55 @@ def test_an_engine_that_is_not_installed_says_what_to_install(
 def test_a_provider_that_is_not_there_is_named(name: str) -> None:
     with pytest.raises(DeviceError, match=r"(provider|device) 'Nowhere' here"):
         weft.compile(lambda x: x, backend=weft.Split({"exp": f"{name}:Nowhere"}))
+
+
+W = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+K = np.random.default_rng(1).normal(size=(4, 4, 3, 3)).astype(np.float32)
+SHARED = {
+    "linear, then matmul": lambda x, w, _k: nn.functional.linear(x, w) @ w,
+    "as it is and transposed": lambda x, w, _k: x @ w @ w.T,
+    "side by side": lambda x, w, _k: x @ w + x @ w.T,
+    "tied": lambda x, w, _k: weft.softmax(x @ w, axis=-1) @ w.T,
+    "literals": lambda x, _w, _k: x @ weft.asarray(W) @ weft.asarray(W).T,
+    "conv": lambda x, _w, k: nn.functional.conv_transpose2d(
+        nn.functional.conv2d(x.reshape(1, 4, 8, 8), k), k
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("what", SHARED)
+def test_weights_that_are_read_in_several_ways(name: str, what: str) -> None:
+    """OpenVINO mixes up a square constant with its transpose: such weights stay inputs."""
+    w, k = weft.asarray(W), weft.asarray(K)
+    rng = np.random.default_rng(2)
+
+    def f(x: Any) -> Any:
+        return SHARED[what](x, w, k)
+
+    with split.engines():
+        made = weft.compile(f, backend=weft.Split({lambda _node: True: name}))
+        for _ in range(3):
+            x = rng.normal(size=(32, 8)).astype(np.float32)
+            wanted = f(weft.asarray(x)).numpy()
+            np.testing.assert_allclose(made(weft.asarray(x)).numpy(), wanted, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("what", ["relu", "exp", "softmax", "gelu", "max_pool2d", "tanh"])
+def test_nan_and_inf_go_through_an_engine(name: str, what: str) -> None:
+    def f(x: Any) -> Any:
+        y = x * 1
+        if what == "max_pool2d":
+            return nn.functional.max_pool2d(y.reshape(1, 1, 2, 4), 2)
+        return getattr(nn.functional, what, None)(y) if what != "exp" else weft.exp(y)
+
+    def f_of(x: Any) -> Any:
+        return weft.softmax(x * 1, axis=-1) if what == "softmax" else f(x)
+
+    made = weft.compile(f_of, backend=weft.Split({lambda _node: True: name}))
+    for first in (1.0, np.nan, np.inf, -np.inf, 2.0, np.nan):
+        x = np.array([first, -1, 0.5, 3, np.inf, -2, 1, np.nan], np.float32)
+        x = x if not np.isfinite(first) else np.arange(8, dtype=np.float32) * first
+        got, wanted = made(weft.asarray(x)).numpy(), f_of(weft.asarray(x)).numpy()
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)

@@ -17,6 +17,7 @@ from weft.interop.onnx.model import model_of, prepared, unsupported_nodes
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import PreparedGraph, sizes_of
+from weft.ir.literal import CONSTANT
 from weft.ir.sizes import local_sizes
 from weft.ir.types import TensorType
 from weft.runtime.interpreted import interpreted
@@ -107,14 +108,30 @@ class Frozen:
     array as in the call before is taken for one: the array is kept here, so nobody writes to it,
     and it is compared by identity in each call. Where it is another one, the model with all of
     them as inputs runs. Where the sizes leave an array in the segment without elements, it is
-    interpreted.
+    interpreted; so it is for NaN and inf where the engine takes these for numbers.
 
-    session(model, names of its inputs) -> function of a list of arrays
+    session(model)   -> function of a list of arrays
+    finite           the engine is given finite numbers only
+    once             constants that several nodes read stay inputs: the engine mixes them up
     """
 
-    def __init__(self, graph: Graph, session: Callable[[bytes], Callable[..., Any]]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        session: Callable[[bytes], Callable[..., Any]],
+        *,
+        finite: Callable[[Graph], bool] = lambda _graph: False,
+        once: bool = False,
+    ) -> None:
         self.graph = prepared(graph)
+        self.fixed: list[Any] = []  # arrays of further inputs
+        if once:
+            self.graph, self.fixed = _hoisted(self.graph)
         self.session = session
+        self._finite = finite(self.graph)
+        self._known_finite: dict[int, Any] = {}
+        often = _read_often(self.graph) if once else set()
+        self._open = {i for i, value in enumerate(self.graph.inputs) if value in often}
         self._lock = threading.Lock()
         self._plain: Callable[..., Any] | None = None
         self._frozen: tuple[dict[int, Any], Callable[..., Any]] | None = None
@@ -132,11 +149,21 @@ class Frozen:
         return content
 
     def __call__(self, arrays: list[Any]) -> list[Any]:
-        if self._open_sizes and self._is_empty(arrays):
+        arrays = [*arrays, *self.fixed]
+        empty = self._open_sizes and self._is_empty(arrays)
+        if empty or (self._finite and not self._is_finite(arrays)):
             found = interpreted(PreparedGraph(self.graph), [wrap(x) for x in arrays])
             return [np.array(x._data) for x in found]
         constant, run = self._choice(arrays)
         return list(run([_contiguous(x) for i, x in enumerate(arrays) if i not in constant]))
+
+    def _is_finite(self, arrays: list[Any]) -> bool:
+        for i, array in enumerate(arrays):
+            if array.dtype.kind == "f" and self._known_finite.get(i) is not array:
+                if not np.isfinite(array).all():
+                    return False
+                self._known_finite[i] = array
+        return True
 
     def _is_empty(self, arrays: list[Any]) -> bool:
         """Whether an array of the segment has no elements, as far as its inputs tell."""
@@ -161,7 +188,9 @@ class Frozen:
                 self._frozen = None
                 self._changes += 1
             elif self._last is not None:
-                same = {i: x for i, x in enumerate(arrays) if x is self._last[i]}
+                same = {
+                    i: x for i, x in enumerate(arrays) if x is self._last[i] and i not in self._open
+                }
                 if same and len(same) < len(arrays):
                     self._last = None
                     try:
@@ -173,6 +202,34 @@ class Frozen:
             if self._plain is None:
                 self._plain = self.session(self._model)
             return {}, self._plain
+
+
+def _read_often(graph: Graph) -> set[Value]:
+    """Inputs and constants that several nodes read, also through views; a loop reads often."""
+    users = graph.users()
+
+    def readers(value: Value) -> int:
+        found = 0
+        for node in users.get(value, ()):
+            views = node.op.view and node.outputs
+            found += sum(map(readers, node.outputs)) if views else 2 if node.op.nested else 1
+        return found
+
+    made = [node.out for node in graph.nodes if node.op is CONSTANT]
+    return {value for value in (*graph.inputs, *made) if readers(value) > 1}
+
+
+def _hoisted(graph: Graph) -> tuple[Graph, list[Any]]:
+    """The graph with arrays among its constants that are read often as further inputs."""
+    graph = graph.clone()
+    found = [v for v in _read_often(graph) if v.node is not None and v.tensor_type.ndim > 1]
+    nodes = {value.node for value in found}
+    graph.nodes[:] = [node for node in graph.nodes if node not in nodes]
+    arrays = [value.node.attrs["value"].array for value in found if value.node is not None]
+    for number, value in enumerate(found, len(graph.inputs)):
+        value.node, value.index = None, number
+    graph.inputs = (*graph.inputs, *found)
+    return graph, arrays
 
 
 def _contiguous(array: Any) -> Any:

@@ -12,7 +12,7 @@ from weft.base.errors import DeviceError
 from weft.interop.engines.onnx_segments import Frozen, computes_sizes, has_doubles, refusal
 from weft.interop.onnx.library import onnx_library
 from weft.ir.graph import Graph, Node
-from weft.ops.cards import PROD, SUM
+from weft.ops.cards import MAX_POOL, PROD, SUM
 from weft.runtime.split.devices import Engine
 
 __all__ = ["open_engine"]
@@ -53,7 +53,7 @@ def open_engine(name: str, provider: str) -> Engine:
 
     def compiled(graph: Graph) -> Any:
         exact = has_doubles(graph) or computes_sizes(graph)
-        return Frozen(graph, lambda model: session(model, exact))
+        return Frozen(graph, lambda model: session(model, exact), finite=_has_pooling)
 
     return Engine(
         name,
@@ -61,6 +61,11 @@ def open_engine(name: str, provider: str) -> Engine:
         lambda node: refusal(node, session, _inexact),
         version=f"{ort.__version__} {providers}",
     )
+
+
+def _has_pooling(graph: Graph) -> bool:
+    """Whether a graph takes maxima of windows: ONNX Runtime passes over NaN there."""
+    return any(node.op is MAX_POOL for part in graph.walk() for node in part.nodes)
 
 
 def _inexact(node: Node) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from weft.base.errors import MemoryError
 from weft.ir.graph import Graph, Node
 from weft.runtime.split.choose import Choice
-from weft.runtime.split.cost import Forecast, forecast, node_seconds
+from weft.runtime.split.cost import Forecast, forecast, inside, node_seconds
 from weft.runtime.split.devices import Engine
 from weft.runtime.split.measure import rates_of
 from weft.runtime.split.segments import HOST, cut
@@ -40,11 +40,13 @@ class Search:
             node: {name: node_seconds(node, rates) for name, rates in self.rates.items()}
             for node in graph.nodes
         }
+        self.inner = inside(graph, self.base, self.rates)
         self.tried = 0
 
     def forecast(self, devices: Mapping[Node, str]) -> Forecast:
         self.tried += 1
-        return forecast(self.graph, cut(self.graph, devices), self.rates, self.known)
+        parts = cut(self.graph, devices)
+        return forecast(self.graph, parts, self.rates, self.known, self.inner)
 
     def score(self, devices: Mapping[Node, str]) -> float:
         found = self.forecast(devices)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.base.errors import DeviceError, RangeError
+from weft.base.source import warn_user
 from weft.ir.graph import Graph, Node
-from weft.ir.op import Trait, card
+from weft.ir.op import OPS, Trait, card
 from weft.ir.types import TensorType
 from weft.runtime.dataflow.tasks import is_users
 from weft.runtime.split.devices import CPU, engine
@@ -50,9 +52,9 @@ class Choice:
     fallbacks: list[Fallback] = field(default_factory=list)
 
 
-def asked(graph: Graph, rules: Rules) -> dict[Node, str]:
+def asked(graph: Graph, rules: Rules) -> tuple[dict[Node, str], list[Any]]:
     """The device that each node asks for: by hand, by `with weft.device`, or by the first rule that
-    fits. Nodes that nothing is said about are not in it."""
+    fits; nodes that nothing is said about are not in it. And the rules that fit no node."""
     found: dict[Node, str] = {}
     used: set[Any] = set()
     by_hand = {key: device for key, device in rules.items() if isinstance(key, Node)}
@@ -84,7 +86,20 @@ def asked(graph: Graph, rules: Rules) -> dict[Node, str]:
                 op="place",
                 hint="take nodes from this very graph: graph.nodes",
             )
-    return found
+    return found, [key for key, _, _ in others if key not in used]
+
+
+def warn_of_unknown(graph: Graph, rules: Iterable[Any]) -> None:
+    """Warn of rules that fit nothing, and are no names of ops or families: perhaps misspelled."""
+    for rule in rules:
+        if isinstance(rule, str) and rule not in FAMILIES and card(rule) is None:
+            modules = {n.location.module for g in graph.walk() for n in g.nodes if n.location}
+            close = difflib.get_close_matches(rule, [*FAMILIES, *OPS, *filter(None, modules)], n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            warn_user(
+                f"the rule {rule!r} fits no node of graph @{graph.name}: it is no op, no family of "
+                f"ops and no module in it{meant}"
+            )
 
 
 def check_rules(rules: Any) -> Rules:
@@ -167,6 +182,8 @@ def _settle(
             continue
         if is_host(node):
             choice.devices[node] = HOST
+            for inner in node.graphs:
+                _settle(inner, wanted, allowed, choice)
             continue
         typed = _devices_of(node)
         if typed:  # its values are on that device already: what moves them is a call of the host
@@ -174,7 +191,11 @@ def _settle(
             continue
         target = wanted.get(node, CPU)
         if allowed and target not in allowed:
-            target = CPU if CPU in allowed else next(iter(sorted(allowed)))
+            got = CPU if CPU in allowed else next(iter(sorted(allowed)))
+            if node in wanted:
+                why = f"{target} is none of the devices that may be used"
+                choice.fallbacks.append(Fallback(node, target, got, why))
+            target = got
         why = refusal(node, target)
         if why and node.op.nested:
             target = CPU

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from weft.base.dims import substitute, typical
 from weft.ir.graph import Graph, Node, Value
@@ -11,9 +12,9 @@ from weft.ir.liveness import nbytes
 from weft.ir.types import TensorType
 from weft.runtime.dataflow.tasks import UNKNOWN_SECONDS, seconds_of
 from weft.runtime.split.devices import CPU, Rates
-from weft.runtime.split.segments import HOST, Part, is_free, stays
+from weft.runtime.split.segments import HOST, Part, cut, is_free, stays
 
-__all__ = ["Forecast", "forecast", "node_seconds"]
+__all__ = ["Forecast", "forecast", "inside", "node_seconds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +65,26 @@ def node_seconds(node: Node, rates: Rates) -> float:
     return max(work / rates.flops, cost.bytes / rates.bytes)
 
 
+def inside(
+    graph: Graph, devices: Mapping[Node, str], rates: Mapping[str, Rates]
+) -> dict[Node, list[Forecast]]:
+    """What is expected of the graphs of control flow that the executor runs: for one time."""
+    return {
+        node: [
+            forecast(g, cut(g, devices), rates, inner=inside(g, devices, rates))
+            for g in node.graphs
+        ]
+        for node in graph.nodes
+        if node.op.nested and devices.get(node) == HOST
+    }
+
+
 def forecast(
     graph: Graph,
     parts: Sequence[Part],
     rates: Mapping[str, Rates],
     known: Mapping[Node, Mapping[str, float]] | None = None,
+    inner: Mapping[Node, Sequence[Forecast]] = MappingProxyType({}),
 ) -> Forecast:
     """Run the parts in thought: each device does one at a time, transfers go on beside that."""
     free_at: dict[str, float] = {}
@@ -91,7 +107,16 @@ def forecast(
     for part in parts:
         start = max((arrival(value, part.device) for value in part.takes()), default=0.0)
         if part.device == HOST:
-            end = start + sum(map(seconds_of_host, part.nodes))
+            (node,) = part.nodes
+            within = inner.get(node, ())
+            alone = UNKNOWN_SECONDS if node.op.nested else seconds_of(node)
+            end = start + (sum(f.seconds for f in within) if within else alone)
+            for found in within:
+                count, moved = count + found.transfers, moved + found.moved
+                for device, spent in found.busy.items():
+                    busy[device] = busy.get(device, 0.0) + spent
+                for device, size in found.memory.items():
+                    peaks[device] = max(peaks.get(device, 0), size)
         else:
             start = max(start, free_at.get(part.device, 0.0))
             spent = rates[part.device].call + sum(
@@ -113,7 +138,7 @@ def forecast(
         if value.node is None or not is_free(value.node):
             last = max(last, arrival(value, CPU))
     last = max([last, *free_at.values()])
-    total = {device: memory[device] + peaks[device] for device in memory}
+    total = {d: memory.get(d, 0) + peaks.get(d, 0) for d in {*memory, *peaks}}
     return Forecast(last, busy, count, moved, total)
 
 
@@ -129,11 +154,6 @@ def _peak(part: Part) -> int:
             if value.node in own and last.get(value, i) == i:
                 alive -= nbytes(value)
     return most
-
-
-def seconds_of_host(node: Node) -> float:
-    """The time of a node that the executor runs itself."""
-    return UNKNOWN_SECONDS if node.op.nested else seconds_of(node)
 
 
 def _transfer(value: Value, source: str, target: str, rates: Mapping[str, Rates]) -> float:

@@ -50,7 +50,8 @@ def _runs_all(_node: Node) -> str:
     return ""
 
 
-def _as_it_is(array: Any) -> Any:
+def as_it_is(array: Any) -> Any:
+    """How an array comes to a device that shares the host's memory."""
     return array
 
 
@@ -70,8 +71,8 @@ class Engine:
     name: str
     compile: Callable[[Graph], Run]
     refuses: Callable[[Node], str] = _runs_all
-    put: Callable[[Any], Any] = _as_it_is
-    get: Callable[[Any], Any] = _as_it_is
+    put: Callable[[Any], Any] = as_it_is
+    get: Callable[[Any], Any] = as_it_is
     rates: Rates | None = None
     memory: int | None = None
     version: str = ""
@@ -124,11 +125,11 @@ def engine(name: str) -> Engine:
     with _lock:
         found = _ENGINES.get(name)
         if found is None:
-            kind, _, option = name.partition(":")
-            if kind not in _OPENERS:
+            kind, colon, option = name.partition(":") if isinstance(name, str) else ("", "", "")
+            if kind not in _OPENERS or (colon and not option):
                 known = ", ".join(sorted({*_ENGINES, *_OPENERS}))
                 raise DeviceError(
-                    f"there is no device {name!r} that runs parts of a graph",
+                    f"there is no device {name!r:.60} that runs parts of a graph",
                     hint=f"known are {known}; weft.register_engine makes others known",
                 )
             opener: Any = importlib.import_module(_OPENERS[kind]).open_engine

@@ -27,13 +27,18 @@ class Split:
     """
 
     placement: str | Mapping[Any, str] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
+    devices: str | tuple[str, ...] = ()
     scheduler: str = "pool"
     threads: int | None = None
     parallel_iterations: int = 10
 
     def __post_init__(self) -> None:
         Dataflow(*self.executor())  # checks them
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The devices that may be used."""
+        return (self.devices,) if isinstance(self.devices, str) else tuple(self.devices)
 
     def executor(self) -> tuple[str, int | None, int]:
         """The options of the executor."""

@@ -23,7 +23,7 @@ def check(options: Split) -> None:
     if options.placement != "auto":
         for device in check_rules(options.placement).values():
             engine(device)
-    for name in options.devices:
+    for name in options.names:
         engine(name)
 
 
@@ -31,7 +31,7 @@ class SplitProgram(DataflowProgram):
     """Runs a graph in segments, each on its device."""
 
     def __init__(self, graph: Graph, options: Split) -> None:
-        self.placement: Placement = place(graph, options.placement, devices=options.devices)
+        self.placement: Placement = place(graph, options.placement, devices=options.names)
         super().__init__(self.placement.split(), Dataflow(*options.executor()))
         self._graph = graph
 

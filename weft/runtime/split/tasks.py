@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from weft.base.errors import DeviceError, WeftError
 from weft.ir.graph import Node
 from weft.ops.placed import SEGMENT, TRANSFER
 from weft.runtime.dataflow.tasks import Task, task_for
 from weft.runtime.split.cost import node_seconds
-from weft.runtime.split.devices import CPU, engine
+from weft.runtime.split.devices import CPU, as_it_is, engine
 from weft.runtime.split.measure import known_rates
 
 __all__: list[str] = []
+
+#: After so many changes of what was taken for constant, nothing is any more.
+MOST_CHANGES = 3
 
 
 @task_for(SEGMENT)
@@ -60,14 +67,44 @@ def _engine_error(node: Node, name: str, what: str, error: Exception) -> DeviceE
     return made
 
 
+class _Kept:
+    """What brings arrays to a device. One that comes again, as weights do in each call and in each
+    iteration, is brought there a second time and kept then, so that nobody writes to it; from the
+    third time on it is there."""
+
+    def __init__(self, put: Callable[[Any], Any]) -> None:
+        self._put = put
+        self._seen: Any = None
+        self._there: tuple[Any, Any] | None = None
+        self._changes = 0
+
+    def put(self, array: Any) -> Any:
+        if self._put is as_it_is or self._changes == MOST_CHANGES:
+            return self._put(array)
+        there = self._there
+        if there is not None:
+            if there[0] is array:
+                return there[1]
+            self._there = None
+            self._changes += 1
+        made = self._put(array)
+        if self._seen is not None and self._seen() is array:
+            self._there = array, made
+        elif isinstance(array, np.ndarray):
+            self._seen = weakref.ref(array)
+        return made
+
+
 @task_for(TRANSFER)
 def _transfer(node: Node) -> Task:
     source, target = engine(node.attrs["source"]), engine(node.attrs["target"])
     get, put = source.get, target.put
     far = source if source.name != CPU else target
 
+    kept = _Kept(put)
+
     def call(values: list[Any], env: Any) -> Any:
-        return put(get(values[0]))
+        return kept.put(get(values[0]))
 
     rates = known_rates(far)
     kind = node.inputs[0].tensor_type
