@@ -62,7 +62,7 @@ def test_gradients_of_a_compiled_step_are_one_message() -> None:
         graph = here.world.copies[step].graph("optimized")  # type: ignore[index]
         return [node.op.name for node in graph.nodes if node.op.collective]
 
-    assert on_ranks(2, sums) == [["added"], ["added"]]
+    assert on_ranks(2, sums) == [["sum_joined"], ["sum_joined"]]
 
 
 # --- tensor parallel -----------------------------------------------------------------------------
@@ -218,6 +218,28 @@ def test_other_calls_or_types_are_noticed() -> None:
     for function in (different, other_shapes):
         with pytest.raises(DistributedError, match="different collectives"):
             on_ranks(2, function)
+
+
+@pytest.mark.parametrize("backend", ["native", "interpret", "dataflow"])
+def test_other_graphs_are_noticed_at_the_first_step(backend: str) -> None:
+    """The branches that no rank takes differ: only their graphs tell."""
+
+    def run() -> Any:
+        kind = "max" if distributed.rank() == 2 else "min"
+
+        @weft.compile(backend=backend)
+        def f(x: Any) -> Any:
+            if x.sum() > 0:
+                return distributed.all_reduce(x)
+            return distributed.all_reduce(x, op=kind)
+
+        f(weft.ones(3))
+
+    with pytest.raises(DistributedError) as info:
+        on_ranks(3, run)
+    assert "collective 2 of the graph" in str(info.value)
+    assert "in if 1: all_reduce_extreme[kind='min'] of f32[3]  on rank 0" in str(info.value)
+    assert "in if 1: all_reduce_extreme[kind='max'] of f32[3]  on rank 2" in str(info.value)
 
 
 def test_an_error_on_one_rank_stops_all() -> None:

@@ -62,6 +62,7 @@ def _exchanged(split: int, concat: int) -> Callable[[Arrays, int], Any]:
 
 
 D = distributed
+LARGE = (3, 100_000)  # more than a message of shared memory takes at once
 FLOATS = ("float32", "float64", "bfloat16")
 SHIFT = [(0, 1), (1, 2), (2, 3), (3, 0)]
 ROWS = [
@@ -75,6 +76,30 @@ ROWS = [
         lambda arrays, _: _sum(arrays, 0) / 2,
         "b",
         dtypes=FLOATS,
+    ),
+    Row("all_reduce large", lambda x: D.all_reduce(x), _sum, shape=LARGE, dtypes=("float32",)),
+    Row(
+        "all_to_all large",
+        lambda x: D.all_to_all(x, "a", split_axis=1, concat_axis=1),
+        _exchanged(1, 1),
+        "a",
+        LARGE,
+        ("bfloat16",),
+    ),
+    Row(
+        "all_gather large",
+        lambda x: D.all_gather(x, "b"),
+        lambda a, _: np.concatenate(a),
+        "b",
+        LARGE,
+        ("int64",),
+    ),
+    Row(
+        "prod",
+        lambda x: D.all_reduce(x, "b", op="prod"),
+        lambda a, _: a[0].astype(np.float64) * a[1],
+        "b",
+        dtypes=("float32", "int64"),
     ),
     Row("max", lambda x: D.all_reduce(x, op="max"), lambda a, _: np.max(np.stack(a), 0)),
     Row("min", lambda x: D.all_reduce(x, "a", op="min"), lambda a, _: np.min(np.stack(a), 0), "a"),
@@ -139,12 +164,13 @@ def arrays_for(row: Row, dtype: str, seed: int) -> list[Any]:
 
 
 def check_row(row: Row) -> None:
-    """Eagerly, compiled and under vmap, twice, with other data the second time."""
+    """Eagerly, compiled and under vmap, with other data each time: compiled calls are a recording,
+    then a program that asks Python for its collectives, then one that calls machine code."""
     rank = distributed.rank()
     with distributed.Mesh(AXES):
         compiled = weft.compile(row.call)
         for dtype in row.dtypes:
-            for seed in (0, 1):
+            for seed in range(4):
                 arrays = arrays_for(row, dtype, seed)
                 wanted = np.asarray(row.expected(arrays, rank), np.float64)
                 x = weft.asarray(arrays[rank].copy())

@@ -11,9 +11,11 @@ these axes.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,6 +28,7 @@ __all__ = [
     "Group",
     "World",
     "check_mesh",
+    "compare_lines",
     "current_world",
     "group_size",
     "ranks_of",
@@ -41,6 +44,7 @@ class Group(Protocol):
 
     rank: int  # of this process among them
     size: int
+    compared: bool  # whether its ranks have compared what their first graphs do together
 
     def all_reduce(self, x: Array, op: str) -> Array:
         """The elementwise sum ("sum", "prod", "max", "min") of all arrays, the same everywhere."""
@@ -59,6 +63,17 @@ class Group(Protocol):
 
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         """Sends arrays from a to b for each pair (a, b); zeros for a rank that nobody sends to."""
+
+    def direct(
+        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+    ) -> int:
+        """The address of words of which the first is a function that machine code calls, with this
+        address and that of a table of the operand's and the result's; 0 if there is none. `what` is
+        a method of groups ("send": `permute`), `argument` its argument. The operand is in parts of
+        so many elements, one after the other."""
+
+    def failed(self) -> None:
+        """Raise the error of such a call, which returned a status other than 0."""
 
 
 class World(Protocol):
@@ -104,11 +119,42 @@ def group_size(mesh: Axes, over: tuple[str, ...]) -> int:
     return math.prod(size for name, size in mesh if name in over)
 
 
+def compare_lines(group: Group, lines: Sequence[str]) -> None:
+    """Raise an error on all ranks of a group if they do not have the same lines. Only the first
+    call for a group does something."""
+    if group.compared:
+        return
+    group.compared = True
+    text = np.frombuffer("\n".join(lines).encode(), np.uint8)
+    digest = np.frombuffer(blake2b(text.tobytes(), digest_size=8).digest(), np.uint8)
+    digests = group.all_gather(digest)
+    if (digests == digest).all():
+        return
+    lengths = group.all_gather(np.array([text.size]))[:, 0]
+    room = np.zeros(lengths.max(), np.uint8)
+    room[: text.size] = text
+    texts = group.all_gather(room)
+    all_lines = [
+        row[:length].tobytes().decode().split("\n")
+        for row, length in zip(texts, lengths, strict=True)
+    ]
+    first, other = 0, next(r for r in range(group.size) if all_lines[r] != all_lines[0])
+    pairs = itertools.zip_longest(all_lines[first], all_lines[other], fillvalue="nothing more")
+    number, (mine, theirs) = next((n, p) for n, p in enumerate(pairs, 1) if p[0] != p[1])
+    raise DistributedError(
+        f"ranks have different programs: collective {number} of the graph is\n"
+        f"  {mine}  on rank {first} of the group, and\n"
+        f"  {theirs}  on rank {other}",
+        hint="all ranks of a group must make the same collective calls, on tensors of one type",
+    )
+
+
 class Alone:
     """A group of one rank, and the world of one rank."""
 
     rank = 0
     size = 1
+    compared = True
     copies: dict[Any, Any] | None = None
 
     def group(self, mesh: Axes, over: tuple[str, ...]) -> Group:
@@ -136,6 +182,14 @@ class Alone:
 
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         return x.copy() if (0, 0) in pairs else np.zeros_like(x)
+
+    def direct(
+        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+    ) -> int:
+        return 0
+
+    def failed(self) -> None:
+        pass
 
 
 class _Here(threading.local):

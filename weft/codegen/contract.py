@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 
 __all__ = ["CHECKS", "ELEMENT", "EMPTY", "ONLY", "PAYLOAD", "RUN", "SECOND", "SHARED", "SIZES"]
-__all__ += ["SMALL_CONSTANT", "SUM", "TIMING", "ZEROS", "NotNative", "Status"]
+__all__ += ["SMALL_CONSTANT", "SUM", "TIMING", "UNDONE", "ZEROS"]
+__all__ += ["NotNative", "Status"]
 
 
 @enum.unique
@@ -41,18 +42,23 @@ class Status(enum.IntEnum):
 
 
 #: What `%run` points to, pointers all: the function that calls cards in Python, the pool of
-#: threads, the function that uses it, the array of constants, the function that polls for signals;
-#: and of this run alone: the memory that stacks lie in (`weft.codegen.control.heap`), and whether
-#: it shall end (`weft.codegen.cancel`).
-RUN = ("callback", "pool", "parallel", "constants", "poll", "free", "end", "chunk", "stop")
+#: threads, the function that uses it, the array of constants, the function that polls for signals,
+#: what is called in place of cards (an address for each call, or null: its first word is a function
+#: that gets it and the arguments); and of this run alone: the memory that stacks lie in
+#: (`weft.codegen.control.heap`), and whether it shall end (`weft.codegen.cancel`).
+RUN = (
+    *("callback", "pool", "parallel", "constants", "poll", "direct"),
+    *("free", "end", "chunk", "stop"),
+)
 #: How many of them are the same for all runs of a program.
 SHARED = RUN.index("free")
 #: Where a run has the table of its sizes (`weft.codegen.sizes`), if the program has some. What the
 #: program gets from outside has it after the words that all runs share.
 SIZES = len(RUN)
 #: Numbers of calls into Python: the second call of a card that tells a size, which writes its
-#: results; and from `EMPTY` on, steps in which a tensor is empty.
-SECOND, EMPTY = 1 << 32, 1 << 33
+#: results; from `EMPTY` on, steps in which a tensor is empty; from `UNDONE` on, what was called in
+#: place of a card has failed.
+SECOND, EMPTY, UNDONE = 1 << 32, 1 << 33, 1 << 34
 #: Constants of at most this many bytes are part of the code; others are passed to each run.
 SMALL_CONSTANT = 4096
 #: Cells of stacks: their kinds, and where the value begins (`weft.codegen.control.stacks`).

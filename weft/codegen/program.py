@@ -21,7 +21,7 @@ from weft.codegen.attention_nodes import emit_attention, emit_attention_grad
 from weft.codegen.cancel import copy_in_parts
 from weft.codegen.checks.calls import REDZONE, Buffer, Checking
 from weft.codegen.checks.module import CheckedModule
-from weft.codegen.contract import EMPTY, RUN, SECOND, SMALL_CONSTANT, NotNative
+from weft.codegen.contract import EMPTY, RUN, SECOND, SMALL_CONSTANT, UNDONE, NotNative
 from weft.codegen.control.flow import Frame, emit_control, scratch_of
 from weft.codegen.control.lists import STACK_OPS, list_length
 from weft.codegen.control.rows import emit_rows
@@ -311,11 +311,38 @@ class _GraphWriter:
         """Call Python."""
         f, timing = self.f, self.program.timing
         start = timing.begin(f) if timing is not None else ""
-        callback = self.launcher.of_run("callback")
-        status = f(f"call i32 {callback}(i64 {number}, ptr {self._arguments(given)})")
+        args = self._arguments(given)
+        if number < len(self.program.calls) and step.nodes[0].op.collective:
+            status = self._call_directly(number, args)
+        else:
+            status = self._call_python(number, args)
         if timing is not None:
             timing.end(f, start, step.group)
         self.launcher.check(status)
+
+    def _call_python(self, number: int, args: Ptr) -> str:
+        callback = self.launcher.of_run("callback")
+        return self.f(f"call i32 {callback}(i64 {number}, ptr {args})")
+
+    def _call_directly(self, number: int, args: Ptr) -> str:
+        """Call what the run has in place of a card; Python where there is nothing, or it fails."""
+        f = self.f
+        given = slot(f, self.launcher.of_run("direct"), number)
+        status = f.var("i32")
+        python, direct, end = (f.fresh(word) for word in ("python", "direct", "end"))
+        f.branch(f(f"icmp eq ptr {given}, null"), python, direct)
+        f.block(python)
+        status.store(self._call_python(number, args))
+        f.jump(end)
+        f.block(direct)
+        function = given.of("ptr").load_ptr()
+        found = f(f"call i32 {function}(ptr {given}, ptr {args})")
+        status.store(found)
+        with f.when(f(f"icmp ne i32 {found}, 0")):
+            status.store(self._call_python(UNDONE + number, args))
+        f.jump(end)
+        f.block(end)
+        return status.load()
 
     def _launch(
         self, group: Group, kernels: Sequence[Kernel], given: Sequence[Buffer], may_end: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from weft.base.errors import DistributedError
 from weft.base.lazy import Lazy
 from weft.base.world import Array, Axes, Group, check_mesh, ranks_of
 from weft.distributed.reducing import is_narrow, reduced
+from weft.distributed.shared import SharedGroup, shared_memory
 from weft.distributed.watchdog import Watchdog
 
 __all__ = ["MpiWorld"]
@@ -26,6 +28,7 @@ class _Group:
     def __init__(self, comm: Any, watchdog: Watchdog) -> None:
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
+        self.compared = False
         self._comm = comm
         self._watchdog = watchdog
         self._calls = 0
@@ -116,10 +119,24 @@ class _Group:
         self._watchdog.end()
         return out
 
+    def direct(
+        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+    ) -> int:
+        return 0
+
+    def failed(self) -> None:
+        """Machine code does not call it."""
+
 
 def _bytes(x: Array) -> Array:
     """An array as bytes: MPI knows no bfloat16 or float8."""
     return x.reshape(-1).view(np.uint8)
+
+
+def _group(comm: Any, watchdog: Watchdog) -> Group:
+    """Ranks of one machine pass arrays through shared memory, others by messages of MPI."""
+    memory = None if os.environ.get("WEFT_SHARED_MEMORY") == "0" else shared_memory(comm)
+    return _Group(comm, watchdog) if memory is None else SharedGroup(comm, memory, watchdog)
 
 
 class MpiWorld:
@@ -139,7 +156,7 @@ class MpiWorld:
             check_mesh(mesh, self.size)
             ranks = ranks_of(self.rank, mesh, over)
             comm = self._comm.Split(ranks[0], ranks.index(self.rank))
-            found = self._groups[key] = _Group(comm, self.watchdog)
+            found = self._groups[key] = _group(comm, self.watchdog)
         return found
 
     def barrier(self) -> None:

@@ -59,6 +59,7 @@ class _Group:
     def __init__(self, hub: _Hub, ranks: list[int], rank: int) -> None:
         self.size = len(ranks)
         self.rank = ranks.index(rank)
+        self.compared = False
         self._world_rank = rank
         self._hub = hub
         self._meeting = hub.meeting(tuple(ranks))
@@ -125,6 +126,14 @@ class _Group:
             x,
             lambda arrays: arrays[sources[0]].copy() if sources else np.zeros_like(x),
         )
+
+    def direct(
+        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+    ) -> int:
+        return 0
+
+    def failed(self) -> None:
+        """Machine code does not call it."""
 
 
 class VirtualWorld:

@@ -30,17 +30,20 @@ class Watchdog:
         self._folder = RunFolder.current()
         self._waits: tuple[float, str, Any] | None = None  # since when, for what
         self._calls = 0
+        #: Of groups that pass arrays through shared memory: the first word counts messages.
+        self.channels: list[Any] = []
         self._tell()
         atexit.register(self._leave)
         threading.Thread(target=self._watch, daemon=True, name="weft-watchdog").start()
 
     def begin(self, what: str, x: Any = None) -> None:
         """This rank waits for others from now on."""
-        self._calls += 1
         self._waits = time.monotonic(), what, x
 
-    def end(self) -> None:
+    def end(self, *, counted: bool = False) -> None:
+        """`counted`: whether one of the channels counts the message."""
         self._waits = None
+        self._calls += not counted
 
     def _watch(self) -> None:
         while True:
@@ -72,10 +75,13 @@ class Watchdog:
 
     def _doing(self, waits: tuple[float, str, Any] | None) -> str:
         if waits is None:
-            return f"works, after {self._calls} collectives"
+            return f"works, after {self._count()} messages"
         _, what, x = waits
         of = "" if x is None else f" of {x.dtype.name}{list(x.shape)}"
-        return f"waits in {what}{of}, its collective number {self._calls}"
+        return f"waits in {what}{of}, after {self._count()} messages"
+
+    def _count(self) -> int:
+        return self._calls + sum(int(channel[0]) for channel in self.channels)
 
     def _end(self, message: str) -> None:
         lines = [f"weft.distributed: {message}"]

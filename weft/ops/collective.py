@@ -10,14 +10,15 @@ it runs on, so all ranks have the same graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base.asked_sizes import is_less
 from weft.base.errors import ShapeError
-from weft.base.world import Axes, Group, current_world, group_size
+from weft.base.world import Axes, Group, compare_lines, current_world, group_size
+from weft.ir.graph import Graph, Node
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
 from weft.ops.batching import Attrs, Inputs, Mapped, all_mapped, shifted
@@ -133,6 +134,28 @@ def _extreme_vjp(xp: Any, g: Any, out: Any, x: Any, *, mesh: Axes, over: Over, k
 
 ALL_REDUCE_EXTREME = _collective(
     "all_reduce_extreme", _extreme_type, _extreme, _extreme_vjp, traits=Trait.NONE, kinds="real"
+)
+
+
+def _joined_type(*parts: TensorType, mesh: Axes, over: Over) -> TensorType:
+    return parts[0].like(shape=(sum(part.size for part in parts),))
+
+
+def _joined_sum(_xp: Any, *parts: Any, mesh: Axes, over: Over) -> Any:
+    whole = np.concatenate([part.reshape(-1) for part in parts])
+    return _group(mesh, over).all_reduce(whole, "sum")
+
+
+#: The sum over ranks of all elements of several tensors, one after the other. The pass `bundles`
+#: makes it of several sums.
+SUM_JOINED = Op(
+    "sum_joined",
+    _joined_type,
+    _joined_sum,
+    kinds="numeric",
+    traits=Trait.LINEAR | Trait.COLLECTIVE,
+    may_fail=True,
+    listed=False,
 )
 
 
@@ -290,3 +313,79 @@ COPIED = _collective("copied", _copy_type, _copy, _copy_vjp)
 ADDED = _collective(
     "added", _sum_type, _sum, _added_vjp, traits=Trait.LINEAR | Trait.BUNDLED, kinds="numeric"
 )
+
+
+# --- whether ranks have the same program ---------------------------------------------------------
+
+
+def compare_graphs(node: Node, graph: Graph) -> None:
+    """Before the first collective of a graph in a group: whether its ranks will make the same
+    calls. What else ranks compute may differ."""
+    mesh, over = node.attrs["mesh"], node.attrs["over"]
+    group = _group(mesh, over)
+    if not group.compared:
+        compare_lines(group, list(_calls(graph, mesh, over, "")))
+
+
+def first_collectives(graph: Graph) -> list[Node]:
+    """The first collective of each group."""
+    found: dict[Any, Node] = {}
+    for part in graph.walk():
+        for node in part.nodes:
+            if node.op.collective:
+                found.setdefault((node.attrs["mesh"], node.attrs["over"]), node)
+    return list(found.values())
+
+
+def _calls(graph: Graph, mesh: Axes, over: Over, inside: str) -> Iterator[str]:
+    """The calls of a group, as lines of text."""
+    for node in graph.nodes:
+        if node.op.collective and (node.attrs["mesh"], node.attrs["over"]) == (mesh, over):
+            attrs = {name: x for name, x in node.attrs.items() if name not in ("mesh", "over")}
+            said = f"[{', '.join(f'{name}={x!r}' for name, x in attrs.items())}]" if attrs else ""
+            kinds = ", ".join(str(value.type) for value in node.inputs)
+            yield f"{inside}{node.op.name}{said} of {kinds}"
+        for number, part in enumerate(node.graphs):
+            yield from _calls(part, mesh, over, f"{inside}in {node.op.name} {number}: ")
+
+
+# --- called by machine code ----------------------------------------------------------------------
+
+#: Card -> the method of groups that computes it, and its argument; None where axes must move.
+_DIRECT: dict[Op, Callable[[Mapping[str, Any]], tuple[str, Any] | None]] = {
+    ALL_REDUCE: lambda _: ("all_reduce", "sum"),
+    ADDED: lambda _: ("all_reduce", "sum"),
+    SUM_JOINED: lambda _: ("all_reduce", "sum"),
+    ALL_REDUCE_EXTREME: lambda attrs: ("all_reduce", attrs["kind"]),
+    ALL_GATHER: lambda attrs: None if attrs["axis"] else ("all_gather", None),
+    REDUCE_SCATTER: lambda attrs: None if attrs["axis"] else ("reduce_scatter", "sum"),
+    ALL_TO_ALL: lambda attrs: (
+        None if attrs["split_axis"] or attrs["concat_axis"] else ("all_to_all", None)
+    ),
+    BROADCAST_FROM: lambda attrs: ("broadcast", attrs["root"]),
+    SEND: lambda attrs: ("send", attrs["pairs"]),
+}
+#: Those whose operand groups take as one part for each rank.
+_IN_PARTS = {REDUCE_SCATTER, ALL_TO_ALL}
+
+
+def direct_call(node: Node, kinds: Sequence[Any]) -> int:
+    """What machine code calls in place of a collective, for operands of these types; 0: nothing."""
+    rule = _DIRECT.get(node.op)
+    said = rule(node.attrs) if rule is not None else None
+    if said is None:
+        return 0
+    group = _group(node.attrs["mesh"], node.attrs["over"])
+    parts = [int(kind.size) for kind in kinds]
+    shape = tuple(int(size) for size in kinds[0].shape)
+    if node.op is SUM_JOINED:
+        shape = (sum(parts),)
+    if node.op in _IN_PARTS:
+        shape = (group.size, shape[0] // group.size, *shape[1:])
+        parts = [parts[0] // group.size]
+    return group.direct(said[0], kinds[0].dtype.numpy, shape, said[1], parts)
+
+
+def raise_undone(node: Node) -> None:
+    """Raise the error of a call that machine code made in place of a collective."""
+    _group(node.attrs["mesh"], node.attrs["over"]).failed()

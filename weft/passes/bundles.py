@@ -14,7 +14,8 @@ from typing import Any
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.op import Trait
-from weft.ops.cards import CONCAT, GETITEM, RESHAPE
+from weft.ops.cards import GETITEM, RESHAPE
+from weft.ops.collective import SUM_JOINED
 from weft.passes.contract import Notes, Pass
 from weft.passes.facts import dense, is_static
 
@@ -138,12 +139,8 @@ def _ordered(graph: Graph, member: dict[Node, _Bundle]) -> list[Node]:
 
 def _bundle(builder: Builder, nodes: list[Node]) -> None:
     last = nodes[-1]
-    rows = []
-    for node in nodes:
-        given = builder.map.get(node.inputs[0], node.inputs[0])
-        rows.append(builder.add(RESHAPE, given, like=node, shape=(node.out.tensor_type.size,)))
-    joined = builder.add(CONCAT, *rows, like=last, axis=0)
-    total = builder.add(last.op, joined, like=last, **last.attrs)
+    given = [builder.map.get(node.inputs[0], node.inputs[0]) for node in nodes]
+    total = builder.add(SUM_JOINED, *given, like=last, **last.attrs)
     start = 0
     for node in nodes:
         kind = node.out.tensor_type

@@ -3,7 +3,8 @@
 A card whose results have a size that depends on data is called twice: the first call computes them
 and writes the size to the table of the run, the second one copies them to the memory that the run
 has found for them. Steps in which a tensor turned out to be empty come here, too: kernels rely on
-sizes of at least 1.
+sizes of at least 1. Collectives come here once: where the group has machine code for a call, that
+is called from the second time on.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import numpy as np
 from weft.base.dims import bind_all, substitute
 from weft.base.errors import WeftError
 from weft.base.frames import through
-from weft.codegen.contract import EMPTY, SECOND, Status
+from weft.codegen.contract import EMPTY, SECOND, UNDONE, Status
 from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import wrap
 from weft.ir.concrete import sized_type
-from weft.ir.graph import Node, Value
+from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import located, run_node
 from weft.ir.types import TensorType
+from weft.ops.collective import compare_graphs, direct_call, raise_undone
 
 if TYPE_CHECKING:
     from weft.schedule.plan import Step
@@ -40,6 +42,7 @@ class CardCalls:
     """
     calls   the nodes, by the number of the call
     late    the place in the table of sizes of each name that the run tells
+    graph   what is run
     empty   returns the steps that may have an empty tensor, with the values behind their arguments
     errors  what a call raised, by thread
     """
@@ -48,19 +51,25 @@ class CardCalls:
         self,
         calls: Sequence[Node],
         late: Mapping[str, int],
+        graph: Graph,
         empty: Callable[[], Sequence[tuple[Step, Sequence[Any]]]],
     ) -> None:
         self.calls = calls
         self.errors: dict[int, BaseException] = {}
         self._late = late
+        self._graph = graph
         self._empty = empty
         self._waiting: dict[tuple[int, int], list[Any]] = {}
 
-    def call(self, sizes: Sizes, number: int, args: int) -> int:
-        """What generated code calls: a status. `sizes` are those of the inputs."""
+    def call(self, sizes: Sizes, direct: Any, number: int, args: int) -> int:
+        """What generated code calls: a status. `sizes` are those of the inputs; `direct` gets the
+        address of what is called in place of a card from then on."""
         node: Node | None = None
         try:
             known = {**sizes, **self._told(args)} if self._late else sizes
+            if number >= UNDONE:
+                node = self.calls[number - UNDONE]
+                raise_undone(node)
             if number >= EMPTY:
                 try:
                     _run_empty(*self._empty()[number - EMPTY], args, known)
@@ -68,6 +77,8 @@ class CardCalls:
                     return Status.SIZES
                 return 0
             node = _sized_node(self.calls[number % SECOND], known)
+            if node.op.collective:
+                compare_graphs(node, self._graph)
             waiting = threading.get_ident(), number % SECOND
             outs = self._waiting.pop(waiting) if number >= SECOND else _run_card(node, args, known)
             if node.op.data_shape and number < SECOND:
@@ -78,6 +89,9 @@ class CardCalls:
                 array = _array(_pointer(args, len(node.inputs) + place), _kind(value, out))
                 if array is not None:
                     array[...] = out._data
+            if node.op.collective and not self._late:
+                kinds = [sized_type(value.type, known) for value in node.inputs]
+                direct[number] = direct_call(node, kinds)
         except BaseException as error:
             found: BaseException = error
             if node is not None:

@@ -10,6 +10,7 @@ from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph
 from weft.ir.interpret import PreparedGraph
+from weft.ops.collective import compare_graphs, first_collectives
 from weft.runtime.executable import Program
 
 __all__ = ["InterpretedProgram", "interpreted"]
@@ -23,8 +24,11 @@ class InterpretedProgram(Program):
         self.reason = reason
         self.call = self.__call__
         self._program = PreparedGraph(graph)
+        self._collectives = first_collectives(graph)
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        while self._collectives:
+            compare_graphs(self._collectives.pop(0), self._graph)
         handed = [inputs]
         del inputs  # the run frees each input after its last use: hold no reference here
         return interpreted(self._program, handed.pop())

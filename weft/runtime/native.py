@@ -206,7 +206,7 @@ class NativeProgram(Program):
         self._table = None if sizes is None else SizeTable(sizes)
         self._late: dict[str, int] = {} if sizes is None else sizes["late"]
         self._sizes: dict[str, int] = {}
-        self._cards = CardCalls(self.calls, self._late, lambda: self._empty_steps)
+        self._cards = CardCalls(self.calls, self._late, graph, lambda: self._empty_steps)
         if self._table is None:
             self._prepare(None)
         elif not names_of_inputs(graph):  # all its sizes are told by the run
@@ -239,13 +239,15 @@ class NativeProgram(Program):
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
         self._outputs = self.outputs_class(kinds, dict(self.in_place))
-        self._callback = _CALLBACK(functools.partial(self._cards.call, self._sizes))
+        self._direct = (ctypes.c_void_p * max(1, len(self.calls)))()
+        self._callback = _CALLBACK(functools.partial(self._cards.call, self._sizes, self._direct))
         run = (ctypes.c_void_p * (SHARED + 1))(
             ctypes.cast(self._callback, ctypes.c_void_p).value,
             pool_address(),
             parallel_address(),
             ctypes.addressof(self._constants),
             poll_address(),
+            ctypes.addressof(self._direct),
             0 if table is None else table.ctypes.data,
         )
         self._run_table = run, table

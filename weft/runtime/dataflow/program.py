@@ -10,6 +10,7 @@ from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.interpret import sizes_of
+from weft.ops.collective import compare_graphs, first_collectives
 from weft.passes.lowering.frames import LowerControlFlow
 from weft.runtime.dataflow.arrays import Env, outside
 from weft.runtime.dataflow.failures import cannot_finish
@@ -35,7 +36,8 @@ class DataflowProgram(Program):
         self.lowered = LowerControlFlow().run(graph)
         self.plan = ExecutionPlan(self.lowered)
         self.schedule = scheduler_named(options.scheduler)
-        if any(node.op.collective for part in graph.walk() for node in part.nodes):
+        self._collectives = first_collectives(graph)
+        if self._collectives:
             # All ranks must meet in the same order, whatever each of them waits for: the program's.
             self.schedule = scheduler_named("deterministic")
         self.call = self.__call__
@@ -68,6 +70,8 @@ class DataflowProgram(Program):
 
     def run(self, values: list[Any], begin: Callable[..., Run] = Run) -> list[Any]:
         """The outputs for these arrays; the list is emptied."""
+        while self._collectives:
+            compare_graphs(self._collectives.pop(0), self._graph)
         env = Env(sizes_of(self._graph, values))
         run = begin(self.plan, self.options, env)
         try:
