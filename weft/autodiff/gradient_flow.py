@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from weft.autodiff.scan_steps import MOST_STEPS, Known, Scalars, ScanSteps
+from weft.base.asked_sizes import active as active_sizes
 from weft.base.asked_sizes import least
-from weft.core.bind import quietly
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.literal import CONSTANT
 from weft.ir.op import Op
 from weft.ir.sizes import size_names
 from weft.ir.types import StackType, TensorType, Type
-from weft.ops.cards import ARANGE, IF, SCAN, STOP_GRADIENT, SWITCH, WHILE
-
-#: Values of a graph whose numbers are known while it is recorded.
-Known = dict[Value, Any]
+from weft.ops.cards import IF, SCAN, SWITCH, WHILE
 
 
 def is_smooth(kind: Type) -> bool:
@@ -54,7 +48,7 @@ def active_results(node: Node, operands: Sequence[bool], known: Known | None = N
         inner = {
             v: known[x] for v, x in zip(chosen.inputs, node.inputs[1:], strict=True) if x in known
         }
-        active = active_values(chosen, list(operands[1:]), evaluate(chosen, inner))
+        active = active_values(chosen, list(operands[1:]), Scalars(chosen).values(inner))
         return [value in active for value in chosen.outputs]
     if known and node.op is SCAN:
         return _scan(node, list(operands), known)
@@ -96,96 +90,33 @@ def carried_active(body: Graph, operands: list[bool], consts: int, carries: int)
         carried = after
 
 
-def carried_after(node: Node, operands: list[bool], given: Known | None) -> list[bool]:
-    """Which carries of a scan of known length depend on active operands when it is over.
+def carried_after(node: Node, operands: list[bool], given: Known | None) -> list[bool] | None:
+    """Which carries of a scan depend on active operands when it is over.
 
-    `given` are values that are known where it stands.
+    `given` are values that are known where it stands. If the length is symbolic, a recording is
+    asked what the answer depends on: that there is an iteration, or an even number of them. Where
+    nobody can be asked, it is None unless it is the same for all lengths that are possible.
     """
-    consts, carries, length = (node.attrs[name] for name in ("consts", "carries", "length"))
-    (body,) = node.graphs
-    end = consts + carries
-    carried = operands[consts:end]
-    known = {
-        **constants(node.inputs),
-        **{v: x for v, x in (given or {}).items() if v in node.inputs},
-    }
-    rows = {
-        i: known.pop(node.inputs[i]) for i in range(end, len(operands)) if node.inputs[i] in known
-    }
-    chooses = any(part.op is IF for graph in body.walk() for part in graph.nodes)
-    counts = bool(rows or known) and length <= MOST_STEPS and chooses
-    held = {body.inputs[i]: known[x] for i, x in enumerate(node.inputs[:end]) if x in known}
-    seen: list[list[bool]] = []
-    for step in range(length):
-        if not counts and carried in seen:  # from here on the states repeat
-            first = seen.index(carried)
-            return seen[first + (length - first) % (len(seen) - first)]
-        seen.append(carried)
-        now: Known | None = None
-        if counts:
-            at = length - 1 - step if node.attrs["reverse"] else step
-            now = evaluate(body, {**held, **{body.inputs[i]: row[at] for i, row in rows.items()}})
-            ends = zip(body.inputs[consts:end], body.outputs, strict=False)
-            held = {v: x for v, x in held.items() if v.index < consts}
-            held |= {v: now[out] for v, out in ends if out in now}
-        active = active_values(body, [*operands[:consts], *carried, *operands[end:]], now)
-        carried = [value in active for value in body.outputs[:carries]]
-    return carried
-
-
-def carried_for_long(node: Node, operands: list[bool]) -> list[bool] | None:
-    """The same for a length that is not known, where it is the same for all that are possible."""
-    consts, carries = node.attrs["consts"], node.attrs["carries"]
-    (body,) = node.graphs
-    end = consts + carries
-    carried = operands[consts:end]
-    for _ in range(min(least(node.attrs["length"]), MOST_STEPS) + 1):
-        active = active_values(body, [*operands[:consts], *carried, *operands[end:]])
-        after = [value in active for value in body.outputs[:carries]]
-        if after == carried:
-            return carried
-        carried = after
-    return None
-
-
-#: Maximum iterations that are analysed one by one.
-MOST_STEPS = 32
-
-
-def constants(values: Iterable[Value]) -> Known:
-    """The values that are small constants: numbers, and the range of a `for`."""
-    found: Known = {}
-    for value in values:
-        node, kind = value.node, value.type
-        while node is not None and node.op is STOP_GRADIENT:
-            node = node.inputs[0].node
-        if not isinstance(kind, TensorType) or kind.dtype.kind not in ("bool", "int"):
-            continue
-        if node is None:
-            continue
-        if node.op is CONSTANT:
-            found[value] = node.attrs["value"].array
-        elif node.op is ARANGE and isinstance(kind.shape[0], int):
-            found[value] = quietly(node.op.kernels[np.ndarray][kind.dtype.numpy], **node.attrs)
-    return found
-
-
-def evaluate(graph: Graph, known: Known) -> Known:
-    """Integers and conditions of a graph that follow from known values."""
-    found = {**known, **constants([value for node in graph.nodes for value in node.outputs])}
-    for node in graph.nodes:
-        kind = node.outputs[0].type if len(node.outputs) == 1 else None
-        if not isinstance(kind, TensorType) or kind.shape or not node.inputs or node.graphs:
-            continue
-        if kind.dtype.kind not in ("bool", "int") or not all(v in found for v in node.inputs):
-            continue
-        inputs = [found[value] for value in node.inputs]
-        try:
-            kernel = node.op.kernels[np.ndarray][inputs[node.op.dispatch_on].dtype]
-            found[node.out] = np.asarray(quietly(kernel, *inputs, **node.attrs))
-        except Exception:
-            continue  # it fails when it is run, on the user's line
-    return found
+    length, steps = node.attrs["length"], ScanSteps(node, operands, given, active_values)
+    if isinstance(length, int):
+        return steps.state(length)
+    sizes = active_sizes()
+    now = None if sizes is None else sizes.hint(length)
+    if sizes is None or now is None:
+        return steps.settled(least(length))
+    if now > MOST_STEPS:
+        steps.counts = False
+    low, high, every = steps.alike(now)
+    if low == high:
+        sizes.compare(length, low, "==")
+    else:
+        if low:
+            sizes.compare(length, low, ">=")
+        if high is not None:
+            sizes.compare(length, high, "<=")
+        if every > 1:
+            sizes.compare((length - low) % every, (now - low) % every, "==")
+    return steps.state(now)
 
 
 def _while(node: Node, operands: list[bool]) -> list[bool]:
@@ -203,10 +134,7 @@ def _scan(node: Node, operands: list[bool], known: Known | None = None) -> list[
     (body,) = node.graphs
     carried = carried_active(body, operands, consts, carries)
     active = active_values(body, [*operands[:consts], *carried, *operands[consts + carries :]])
-    if isinstance(node.attrs["length"], int):
-        carried = carried_after(node, operands, known)
-    else:
-        carried = carried_for_long(node, operands) or carried
+    carried = carried_after(node, operands, known) or carried
     return [*carried, *[value in active for value in body.outputs[carries:]]]
 
 

@@ -203,11 +203,12 @@ class SizeHistory:
             del self.rows[1:-ROWS]
 
     def recorded(self, plan: SizePlan) -> None:
-        """A recording was kept: which axes of its plan are numbers after all?"""
+        """A recording was kept: which axes of its plan are numbers after all? 0 and 1 have
+        recordings of their own, which say nothing of other sizes."""
         for key, shape in plan.shapes.items():
             for axis, size in enumerate(shape):
                 now = replaced(size, plan.relations)
-                if isinstance(size, Dim) and not isinstance(now, Dim):
+                if isinstance(size, Dim) and not isinstance(now, Dim) and now > 1:
                     self.asked[key, axis] += 1
 
     def failed(self, error: Exception) -> None:
