@@ -12,6 +12,7 @@ from weft.data.dataset import Subset as Subset
 from weft.data.dataset import TensorDataset as TensorDataset
 from weft.data.dataset import random_split as random_split
 from weft.data.loader import DataLoader as DataLoader
+from weft.data.parts import Part as Part
 from weft.data.samplers import BatchSampler as BatchSampler
 from weft.data.samplers import RandomSampler as RandomSampler
 from weft.data.samplers import Sampler as Sampler

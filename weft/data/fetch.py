@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.data.collate import collate, default_convert
+from weft.data.parts import Part, part_of
 from weft.ops.creation import asarray
 
 #: One batch as its numbers: a slice, a list of them, or one number where nothing is put together.
@@ -51,6 +52,8 @@ class InOrder:
     collate_fn: Callable[[Any], Any] | None
     batch_size: int | None
     drop_last: bool
+    part: Part | None = None
+    uneven: str | None = None
 
     def open(self) -> Callable[[Piece], Any]:
         """What reads the next batch, or raises Ended."""
@@ -69,4 +72,8 @@ class InOrder:
                 break
         if not batch or (self.drop_last and len(batch) < self.batch_size):
             raise Ended
+        if self.part is not None:
+            batch = part_of(batch, self.part, self.uneven)
+            if not batch:
+                raise Ended
         return (self.collate_fn or collate)(batch)

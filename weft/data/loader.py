@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Generator as _Batches
+from dataclasses import replace
 from typing import Any
 
 from weft.base.errors import DTypeError, RangeError
 from weft.data.combined import IterableDataset
 from weft.data.fetch import Ended, InOrder, Numbered
-from weft.data.progress import Progress, ResumeError, loops_of, other_states, random_states
+from weft.data.parts import UNEVEN, Part, all_the_same, part_of
+from weft.data.progress import (
+    Progress,
+    ResumeError,
+    bytes_of,
+    loops_of,
+    other_states,
+    random_states,
+)
 from weft.data.samplers import BatchSampler, RandomSampler, SequentialSampler
 from weft.data.workers import Workers, context_of
 from weft.ops.generator import get_rng_state
@@ -36,10 +46,14 @@ class DataLoader:
     prefetch_factor      batches that each worker gets ahead; 2 unless said
     persistent_workers   keep the processes from one epoch to the next
     multiprocessing_context   "fork" (the default on Linux), "forkserver" or "spawn"
+    part            the part of each batch that this rank reads: `weft.distributed.part()`;
+                    batch_size is that of all ranks together
+    uneven          what to do with a batch that the ranks do not divide: "pad" repeats its first
+                    samples, "drop" leaves out its last ones; an error unless said
     pin_memory      has no meaning on CPUs; nor has `in_order`, as batches always come in order
 
-    The order is the same for any number of workers. In a worker, random numbers of weft, NumPy
-    and Python start anew with each batch, from a seed that follows from `generator` (or
+    The order is the same for any number of workers, and of ranks. In a worker, random numbers of
+    weft, NumPy and Python start anew with each batch, from a seed that follows from `generator` (or
     `weft.manual_seed`), the epoch and the number of the batch; with a worker_init_fn, they start
     once, with the process. An error in a worker is raised here, with its traceback.
 
@@ -74,6 +88,8 @@ class DataLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        part: Part | None = None,
+        uneven: str | None = None,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
@@ -88,6 +104,8 @@ class DataLoader:
         self.generator = generator
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.persistent_workers = persistent_workers
+        self.part = part
+        self.uneven = uneven
         self._iterable = isinstance(dataset, IterableDataset)
         self._check(sampler, batch_sampler, prefetch_factor)
         self.sampler, self.batch_sampler = self._samplers(sampler, batch_sampler)
@@ -123,8 +141,27 @@ class DataLoader:
             wrong = "a batch_sampler takes the place of batch_size, shuffle, sampler and drop_last"
         elif self.batch_size is None and self.drop_last:
             wrong = "drop_last needs a batch_size"
+        elif self.uneven not in (None, *UNEVEN):
+            wrong = f"uneven is {self.uneven!r}, not one of {', '.join(map(repr, UNEVEN))}"
+        elif self.part is not None and self.batch_size is None:
+            wrong = "a part is one of a batch: it needs a batch_size"
+        elif self.part is not None and batch_sampler is None and self._cannot_cut(self.part):
+            wrong = self._cannot_cut(self.part)
         if wrong is not None:
             raise RangeError(wrong, op="DataLoader")
+
+    def _cannot_cut(self, part: Part) -> str | None:
+        """What is wrong with the sizes of batches, where nobody says what to do with them."""
+        size = self.batch_size or 1
+        if size % part.count:
+            return f"batch_size {size} is that of all ranks, and {part.count} do not divide it"
+        last = 0 if self._iterable else len(self.dataset) % size
+        if last % part.count and not self.drop_last and self.uneven is None:
+            return (
+                f"the last batch has {last} samples, which {part.count} ranks do not divide: say "
+                'uneven="pad", uneven="drop" or drop_last=True'
+            )
+        return None
 
     def _samplers(self, sampler: Any, batch_sampler: Any) -> tuple[Any, Any]:
         if self._iterable:
@@ -143,15 +180,34 @@ class DataLoader:
         return sampler, BatchSampler(sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
-        """The number of batches of an epoch."""
+        """The number of batches of an epoch: the same on all ranks."""
         if self.batch_sampler is not None:
-            return len(self.batch_sampler)
+            return len(self.batch_sampler) - self._drops_the_last()
         if not self._iterable:
             return len(self.sampler)
         count = len(self.dataset)  # a dataset without a length says so
         if self.batch_size is None:
             return count
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        whole = count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        return whole - self._drops_the_last()
+
+    def _drops_the_last(self) -> bool:
+        """Whether the last batch has fewer samples than there are ranks, and is left out."""
+        if self.part is None or self.uneven != "drop" or self.drop_last or not self.batch_size:
+            return False
+        count = len(self.dataset if self.sampler is None else self.sampler)
+        return 0 < count % self.batch_size < self.part.count
+
+    def _of_this_rank(self, pieces: Iterator[Any]) -> Iterator[Any]:
+        """The part of each batch that this rank reads."""
+        part = self.part
+        assert part is not None
+        for number, piece in enumerate(pieces):
+            if number == 0:
+                part.check(zlib.crc32(bytes_of(piece)))  # all ranks have drawn the same order
+            mine = part_of(piece, part, self.uneven)
+            if mine.stop - mine.start if isinstance(mine, slice) else len(mine):
+                yield mine
 
     # --- an epoch -----------------------------------------------------------------------------
 
@@ -173,7 +229,9 @@ class DataLoader:
 
     def _source(self) -> Numbered | InOrder:
         if self._iterable:
-            return InOrder(self.dataset, self.collate_fn, self.batch_size, self.drop_last)
+            part = self.part and replace(self.part, check=all_the_same)  # it goes to workers
+            cut = part, self.uneven
+            return InOrder(self.dataset, self.collate_fn, self.batch_size, self.drop_last, *cut)
         return Numbered(self.dataset, self.collate_fn, self.batch_sampler is not None)
 
     def _seed(self) -> int:
@@ -195,6 +253,8 @@ class DataLoader:
             progress = Progress(resumed["begin"], resumed["seed"], samples)
             pieces = self._pieces_again(progress, resumed)
         loops_of(self).add(progress)
+        if self.part is not None and not self._iterable:
+            pieces = self._of_this_rank(pieces)
         # Batches of a dataset that is read in order are read again: they have no numbers.
         skipped = resumed["given"] if resumed is not None and self._iterable else 0
         return self._loop(progress, pieces, skipped)
@@ -265,10 +325,12 @@ class DataLoader:
             yield batch
 
     def _by_workers(self, pieces: Iterator[Any], progress: Progress) -> Batches:
+        # Ranks draw other random numbers for their samples.
+        seed = progress.seed + (0 if self.part is None else _GOLDEN * self.part.place % 2**61)
         workers = self._workers or Workers(
             self._source(),
             self.num_workers,
-            progress.seed,
+            seed,
             self.worker_init_fn,
             self.timeout,
             context_of(self.multiprocessing_context),
@@ -277,7 +339,7 @@ class DataLoader:
         whole = False
         try:
             first = progress.given  # a worker's seeds follow from the numbers of its batches
-            yield from workers.batches(pieces, self.prefetch_factor, progress.seed, first)
+            yield from workers.batches(pieces, self.prefetch_factor, seed, first)
             whole = True
         except GeneratorExit:
             whole = True  # the loop was left: what comes late is told by its epoch

@@ -20,7 +20,15 @@ from weft.base.errors import WeftError
 from weft.core.tensor import Tensor
 from weft.ops.generator import Generator, get_rng_state, set_rng_state
 
-__all__ = ["Progress", "ResumeError", "loops_of", "random_states", "set_random_states"]
+__all__ = [
+    "Progress",
+    "ResumeError",
+    "bytes_of",
+    "loops_of",
+    "other_states",
+    "random_states",
+    "set_random_states",
+]
 
 
 class ResumeError(WeftError, RuntimeError):
@@ -78,7 +86,7 @@ class Progress:
         """Pieces, counted as they are drawn."""
         for piece in pieces:
             self.drawn += 1
-            self.digest = zlib.crc32(_bytes_of(piece), self.digest)
+            self.digest = zlib.crc32(bytes_of(piece), self.digest)
             yield piece
 
     def watched(self, batches: Iterator[Any], generators: Sequence[Generator]) -> Iterator[Any]:
@@ -112,7 +120,7 @@ class Progress:
 _END = object()
 
 
-def _bytes_of(piece: Any) -> bytes:
+def bytes_of(piece: Any) -> bytes:
     """Bytes that differ if pieces do, as far as they are numbers or text."""
     if isinstance(piece, Tensor):
         piece = piece.numpy()
