@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +21,9 @@ pytestmark = pytest.mark.skipif(
     reason="mpi4py and mpich are not installed",
 )
 SUPPORT = Path(collective_rows.__file__).parent
+
+
+RESUME = SUPPORT.parents[1] / "examples" / "resume.py"
 
 
 def run(ranks: int, script: str, *arguments: str, seconds: float = 100) -> tuple[int, str, str]:
@@ -62,3 +67,47 @@ def test_a_rank_that_fails_ends_all_within_10_seconds(way: str) -> None:
     for words in FAILURES[way]:
         assert words in error
     assert "BAD TERMINATION" not in error
+
+
+def test_a_killed_run_goes_on_bit_by_bit(tmp_path: Path) -> None:
+    """Kill -9 of a rank when there is a first checkpoint, then in the middle of a run that has
+    gone on."""
+    steps = "600"
+
+    def killed(folder: Path, known: int) -> None:
+        command = [sys.executable, "-m", "weft", "run", "-n", "2", str(RESUME), str(folder), steps]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as training:
+            assert training.stdout is not None
+            pid = 0
+            while not pid:
+                line = re.match(rb"rank 1, process (\d+)", training.stdout.readline())
+                pid = int(line[1]) if line else 0
+            until = time.monotonic() + 60
+            while _latest(folder) <= known and time.monotonic() < until:
+                time.sleep(0.001)
+            os.kill(pid, signal.SIGKILL)
+            training.communicate(timeout=30)
+            assert training.returncode != 0
+
+    status, whole, error = run(2, str(RESUME), str(tmp_path / "whole"), steps)
+    assert status == 0, error
+    folder = tmp_path / "killed"
+    killed(folder, 0)
+    first = _latest(folder)
+    assert 0 < first < int(steps)
+    killed(folder, first)
+    second = _latest(folder)
+    assert first < second < int(steps)
+    status, rest, error = run(2, str(RESUME), str(folder), steps)
+    assert status == 0, error
+    assert rest.count(f"goes on from step {second}") == 2
+    weights = re.findall("weights [0-9a-f]+", whole)
+    assert len(weights) == 2
+    assert re.findall("weights [0-9a-f]+", rest) == weights
+
+
+def _latest(folder: Path) -> int:
+    """The step of the last checkpoint."""
+    return max(
+        (int(p.stem.split("-")[1]) for p in folder.glob("checkpoint-????????.s*")), default=0
+    )

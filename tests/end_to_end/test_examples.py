@@ -12,7 +12,10 @@ import pytest
 import weft
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem != "gallery")
+#: The program that puts the pictures together; and one for several ranks, without a picture, that
+#: `tests/distributed/test_mpi.py` runs.
+OTHERS = ("gallery", "resume")
+FILES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.stem not in OTHERS)
 PICTURES = ROOT / "docs" / "images" / "examples"
 
 

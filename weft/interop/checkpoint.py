@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import threading
 import warnings
 import weakref
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.base.errors import DTypeError, FileError, RangeError
+from weft.base.world import current_world
 from weft.core.tensor import wrap
 from weft.data.progress import random_states, set_random_states
 from weft.interop.files import UNFINISHED, replacing
+from weft.interop.sharded import VERSION as SHARDED
+from weft.interop.sharded import ShardedPart, agreed, read_sharded
 from weft.interop.state import is_stateful, put_state, state_of
 from weft.interop.tree import Packed
 from weft.interop.weights import read_checked, write
@@ -42,6 +46,10 @@ class Checkpoint:
     that weft, NumPy and Python share are always among it.
 
     keep   how many checkpoints stay; None: all of them
+
+    On several ranks, all of them call it together, in a folder that all of them see. Each writes a
+    part, and the first one an index when all parts are on the disk. A checkpoint goes back to any
+    number of ranks, unless they had tensors of one name that differ.
 
     Training that is killed and restored gives the same numbers, bit by bit, as training that was
     not. Call `save` when a step is over: gradients are not saved.
@@ -93,10 +101,12 @@ class Checkpoint:
         if type(step) is not int or step < 0:
             raise RangeError(f"a step is a number from 0 up, not {step!r}", op="Checkpoint.save")
         self.wait()
-        if not self._is_clean:
+        world = current_world()
+        if not self._is_clean and world.rank == 0:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_unfinished()
             self._is_clean = True
+        token = agreed(world, secrets.token_hex(2))  # the other ranks find the folder
         # Arrays that are held here are not written by the next steps: they get new ones.
         packed = Packed(
             {
@@ -107,7 +117,10 @@ class Checkpoint:
             },
             copies=True,
         )
-        work = _writer(self.folder, step, self.keep, packed, self._result)
+        part = None
+        if world.size > 1:
+            part = ShardedPart(world, self.folder, step, token, packed)
+        work = _writer(self.folder, step, self.keep, packed, part, self._result)
         self._thread = threading.Thread(target=work, name=f"weft checkpoint {step}")
         self._thread.start()
         if wait:
@@ -136,6 +149,7 @@ class Checkpoint:
         for path in self.folder.glob(f".checkpoint-*{UNFINISHED}"):
             with contextlib.suppress(OSError):
                 path.unlink()
+        _remove_parts(self.folder, set(_files(self.folder)))
 
     # --- restoring ----------------------------------------------------------------------------
 
@@ -150,10 +164,12 @@ class Checkpoint:
         nothing is changed.
         """
         self.wait()
+        world = current_world()
         files = _files(self.folder)
-        if step is None and not files:
+        latest = int(agreed(world, str(max(files, default=-1))))
+        if step is None and latest < 0:
             return None
-        chosen = max(files) if step is None else step
+        chosen = latest if step is None else step
         if chosen not in files:
             known = ", ".join(map(str, sorted(files))) or "none"
             raise RangeError(
@@ -161,6 +177,8 @@ class Checkpoint:
                 op="Checkpoint.restore",
             )
         found = read_checked(files[chosen], wrap)
+        if isinstance(found, dict) and found.get("version") == SHARDED:
+            found = read_sharded(self.folder, found, world)
         saved = self._checked(found, files[chosen].name)
         before, drawn = self._state(), random_states()
         try:
@@ -204,24 +222,46 @@ def _files(folder: Path) -> dict[int, Path]:
 
 
 def _writer(
-    folder: Path, step: int, keep: int | None, packed: Packed, result: _Result
+    folder: Path,
+    step: int,
+    keep: int | None,
+    packed: Packed,
+    part: ShardedPart | None,
+    result: _Result,
 ) -> Callable[[], None]:
     """What runs in the background. It knows nothing of the Checkpoint, whose end it may outlive."""
 
     def work() -> None:
         try:
-            with replacing(folder / f"checkpoint-{step:08}.safetensors") as file:
-                write(packed, file, {}, checksum=True)
+            path = folder / f"checkpoint-{step:08}.safetensors"
+            if part is not None:
+                part.write(path)
+                if not part.is_first:
+                    return
+            else:
+                with replacing(path) as file:
+                    write(packed, file, {}, checksum=True)
             files = _files(folder)
             kept = sorted(number for number in files if number <= step)[-(keep or len(files)) :]
             for number, path in files.items():
                 if number not in kept:
                     path.unlink(missing_ok=True)
+            _remove_parts(folder, set(kept), set() if part is None else set(part.files))
         except BaseException as error:  # raised again where the next call is
             error.add_note(f"raised while the checkpoint of step {step} was written")
             result.error = error
 
     return work
+
+
+def _remove_parts(folder: Path, steps: set[int], latest: set[Path] | None = None) -> None:
+    """The parts of checkpoints that are not, or no longer, there; and of the latest step, those of
+    an earlier attempt."""
+    for path in folder.glob("checkpoint-*-part-*.safetensors"):
+        number = int(path.name.split("-")[1])
+        of_latest = bool(latest) and number == int(min(latest or ()).name.split("-")[1])
+        if number not in steps or (of_latest and path not in (latest or ())):
+            path.unlink(missing_ok=True)
 
 
 def _report(result: _Result) -> None:

@@ -48,6 +48,8 @@ class Packed:
 
     def __init__(self, obj: Any, copies: bool = False) -> None:
         self.arrays: dict[str, Array] = {}
+        #: Of arrays that are parts of a whole: its shape, and begin and end along each axis.
+        self.places: dict[str, tuple[list[int], list[list[int]]]] = {}
         self._copies = copies
         #: By id: the name of each tensor and array, and the object itself, so that it lives on.
         self._known: dict[int, tuple[str, Any]] = {}

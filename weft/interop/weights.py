@@ -154,6 +154,25 @@ def read_checked(path: Any, make: Make) -> Any:
         return _with_structure(metadata.get(_KEY), arrays, make, source.size, source.name)
 
 
+def read_structure(path: Any) -> Any:
+    """The structure of a file that `write` wrote of a tree, as JSON; no tensor is read."""
+    with opened(path) as source:
+        text = safetensors.read_header(source).metadata.get(_KEY)
+        said = parsed(str(text), source.size, f"{source.name}: the structure in the metadata")
+        if not isinstance(said, dict) or said.get("version") != _VERSION or "tree" not in said:
+            raise source.error("it is no part of a checkpoint")
+        return said["tree"]
+
+
+def read_arrays(path: Any) -> dict[str, Array]:
+    """The arrays of a file that has a checksum, which is compared."""
+    with opened(path, mapped=False) as source:
+        arrays, metadata = _arrays(source)
+        if safetensors.CHECKSUM not in metadata:
+            raise source.error("it has no checksum: it is damaged, or no checkpoint")
+        return arrays
+
+
 def _arrays(source: Source) -> tuple[dict[str, Array], dict[str, str]]:
     header = safetensors.read_header(source)
     arrays = {

@@ -1,0 +1,149 @@
+"""Checkpoints that several ranks write: parts and an index; read by other numbers of ranks."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft import distributed, nn, optim
+from weft.data import DataLoader
+from weft.errors import FileError
+from weft.interop import sharded
+
+X = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
+
+
+class Run:
+    """A training run, as a rank sees it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        rng = np.random.default_rng(7)
+        for parameter in self.model.parameters():
+            parameter.data = weft.asarray(rng.normal(size=parameter.shape).astype(np.float32))
+        if distributed.world_size() > 1:
+            distributed.data_parallel(self.model)
+        self.optimizer = optim.Adam(self.model.parameters(), lr=0.05)
+        data = weft.data.TensorDataset(weft.asarray(X))
+        self.loader = DataLoader(
+            *(data, 6, True), generator=weft.Generator(1), part=distributed.part(), uneven="pad"
+        )
+        self.progress = {"done": 0}
+        named = dict(vars(self))
+        self.checkpoint = weft.Checkpoint(folder, keep=2, **named)
+
+    def train(self, steps: int, save: bool = False) -> list[Any]:
+        while self.progress["done"] < steps:
+            for (x,) in self.loader:
+                self.optimizer.zero_grad()
+                (self.model(x) ** 2).mean().backward()
+                self.optimizer.step()
+                self.progress["done"] += 1
+                if save:
+                    self.checkpoint.save(self.progress["done"])
+                if self.progress["done"] == steps:
+                    break
+        self.checkpoint.wait()
+        return [parameter.detach().numpy().copy() for parameter in self.model.parameters()]
+
+
+def trained(folder: Path, steps: int, restored: bool, save: bool) -> list[Any]:
+    run = Run(folder)
+    if restored:
+        assert run.checkpoint.restore() == 6
+    return run.train(steps, save)
+
+
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_another_number_of_ranks_goes_on(before: int, after: int, tmp_path: Path) -> None:
+    """In the middle of an epoch, with moments of Adam; bit by bit on as many ranks."""
+    distributed.run_virtual(before, trained, tmp_path, 6, False, True)
+    found = distributed.run_virtual(after, trained, tmp_path, 9, True, False)
+    whole = distributed.run_virtual(before, trained, tmp_path / "none", 9, False, False)
+    for parameters in found:
+        for mine, wanted in zip(parameters, whole[0], strict=True):
+            if before == after:
+                np.testing.assert_array_equal(mine, wanted)
+            else:
+                np.testing.assert_allclose(mine, wanted, rtol=2e-4, atol=1e-5)
+
+
+def test_each_rank_writes_a_part(tmp_path: Path) -> None:
+    distributed.run_virtual(3, trained, tmp_path, 4, False, True)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert [name for name in names if "part" not in name] == [
+        "checkpoint-00000003.safetensors",
+        "checkpoint-00000004.safetensors",
+    ]
+    parts = [path for path in tmp_path.iterdir() if "part" in path.name]
+    assert len(parts) == 6  # those of steps that are gone are gone, too
+    arrays = [set(sharded.read_arrays(path)) for path in parts if "00000004" in path.name]
+    names_of_all = [name for found in arrays for name in found]
+    assert all(arrays)
+    assert len(names_of_all) == len(set(names_of_all))  # what is alike is written once
+
+
+def test_what_no_index_names_is_no_checkpoint(tmp_path: Path) -> None:
+    """A run that is killed while parts are written leaves the checkpoint before."""
+    distributed.run_virtual(2, trained, tmp_path, 5, False, True)
+    (tmp_path / "checkpoint-00000005.safetensors").unlink()
+
+    def restored() -> Any:
+        run = Run(tmp_path)
+        found = run.checkpoint.restore()
+        run.checkpoint.save(6, wait=True)
+        distributed.barrier()
+        return found
+
+    assert distributed.run_virtual(2, restored) == [4, 4]
+    assert not [path for path in tmp_path.iterdir() if "00000005" in path.name]
+
+
+def test_a_damaged_part(tmp_path: Path) -> None:
+    distributed.run_virtual(2, trained, tmp_path, 6, False, True)
+    part = max(path for path in tmp_path.iterdir() if "part-0001" in path.name)
+    content = bytearray(part.read_bytes())
+    content[-5] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(FileError, match="damaged"):
+        distributed.run_virtual(2, trained, tmp_path, 7, True, False)
+
+
+def test_tensors_of_one_name_that_differ(tmp_path: Path) -> None:
+    """They go back to as many ranks, and to no other number."""
+
+    def saved() -> None:
+        mine = weft.full((3,), float(distributed.rank()))
+        weft.Checkpoint(tmp_path, mine=mine).save(1, wait=True)
+        distributed.barrier()
+
+    def restored() -> float:
+        mine = weft.zeros(3)
+        weft.Checkpoint(tmp_path, mine=mine).restore()
+        return float(mine[0].item())
+
+    distributed.run_virtual(2, saved)
+    assert distributed.run_virtual(2, restored) == [0.0, 1.0]
+    for ranks in (1, 3):
+        with pytest.raises(FileError, match=r"objects\.mine was another one on each of 2 ranks"):
+            distributed.run_virtual(ranks, restored)
+
+
+def test_random_numbers_go_on(tmp_path: Path) -> None:
+    def saved() -> None:
+        weft.Checkpoint(tmp_path, progress={}).save(1, wait=True)
+        distributed.barrier()
+
+    random.seed(5)
+    distributed.run_virtual(2, saved)
+    drawn = random.random()
+    for ranks in (1, 2):
+        random.seed(6)
+        distributed.run_virtual(ranks, lambda: weft.Checkpoint(tmp_path, progress={}).restore())
+        assert random.random() == drawn
