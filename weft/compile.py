@@ -28,6 +28,7 @@ from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.lazy_imports import code_maker, dataflow, make_ready, split
+from weft.runtime.sharded import is_sharded, sharded
 from weft.runtime.split.options import Split
 
 __all__ = ["compile", "trace"]
@@ -267,7 +268,19 @@ def _check_callable(function: Any, op: str) -> None:
 
 
 def _builder(backend: Backend, check: bool | None) -> Callable[..., Executable]:
-    """What makes executables; only machine code has something to check."""
+    """What makes executables."""
+    return functools.partial(_over_ranks, _on_one(backend, check))
+
+
+def _over_ranks(
+    make: Callable[..., Executable], graph: Graph, routing: OutputRouting | None = None
+) -> Executable:
+    """The executable of a graph; of one that lies over a mesh, that of this rank."""
+    return sharded(graph, routing, make) if is_sharded(graph) else make(graph, routing)
+
+
+def _on_one(backend: Backend, check: bool | None) -> Callable[..., Executable]:
+    """What makes executables for one machine; only machine code has something to check."""
     if isinstance(backend, Dataflow):
         return functools.partial(_dataflow, options=backend)
     if isinstance(backend, Split):

@@ -44,7 +44,16 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
     (use_html, (module_html,)),  # nn.module: what notebooks show of modules
     (use_short_tracebacks, ()),  # Python's own: uncaught errors show the user's frames
     # ir.op: cards met in the text of a graph
-    (use_later_cards, ("weft.optim", "weft.ops.flow", "weft.ops.collective", "weft.ops.placed")),
+    (
+        use_later_cards,
+        (
+            "weft.optim",
+            "weft.ops.flow",
+            "weft.ops.collective",
+            "weft.ops.layout",
+            "weft.ops.placed",
+        ),
+    ),
     (use_rows, (rows,)),  # ops.control: rows of a scan that is run op by op
     (use_opener, ("cuda", "cupy", open_cuda)),  # ir.dispatch: the device that CuPy's arrays are on
     (use_engines, (ENGINES,)),  # runtime.split: devices that take models in ONNX

@@ -22,6 +22,7 @@ from weft.base.dtypes import DTYPES, DType, default_for_kind, dtype_of_numpy
 from weft.base.errors import DTypeError, GradientError, ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.ownership import alone_in_tensor, proven
+from weft.core.parts import Parts
 from weft.ir.dispatch import family_for, family_of
 from weft.ir.types import DENSE, TensorType
 
@@ -419,9 +420,9 @@ def wrap(array: Any, like: Tensor | None = None) -> Tensor:
 def type_of(tensor: Tensor) -> TensorType:
     data = tensor._data
     family = family_of(data)
-    return TensorType(
-        dtype_of_numpy(data.dtype), tuple(data.shape), family.device_of(data), family.layout
-    )
+    place = family.device_of(data)
+    cuts = data.cuts if data.__class__ is Parts else None
+    return TensorType(dtype_of_numpy(data.dtype), tuple(data.shape), place, family.layout, cuts)
 
 
 def _unpickle(kind: type[Tensor], array: NumpyArray, device: str, wants_grad: bool) -> Tensor:

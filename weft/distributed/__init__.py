@@ -9,6 +9,11 @@ from weft.distributed.collectives import copied as copied
 from weft.distributed.collectives import reduce_scatter as reduce_scatter
 from weft.distributed.collectives import send as send
 from weft.distributed.data_parallel import data_parallel as data_parallel
+from weft.distributed.layouts import from_local as from_local
+from weft.distributed.layouts import full as full
+from weft.distributed.layouts import layout as layout
+from weft.distributed.layouts import local as local
+from weft.distributed.layouts import split as split
 from weft.distributed.mesh import Mesh as Mesh
 from weft.distributed.mesh import barrier as barrier
 from weft.distributed.mesh import rank as rank

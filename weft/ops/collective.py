@@ -288,6 +288,68 @@ def _sent_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, p
 SEND = _collective("send", _sent_type, _sent, _sent_vjp)
 
 
+# --- the part of one rank ------------------------------------------------------------------------
+
+
+def _own_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorType:
+    return _resized(x, axis, part_size(x, axis, group_size(mesh, over)))
+
+
+def _own(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    group = _group(mesh, over)
+    size = x.shape[axis] // group.size
+    part = x[(slice(None),) * axis + (slice(group.rank * size, (group.rank + 1) * size),)]
+    return np.ascontiguousarray(part) if part.ndim else part.copy()
+
+
+def _own_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    return apply(PLACED_PART, g, mesh=mesh, over=over, axis=axis)
+
+
+#: Of a value that is the same on all ranks, the part of this one.
+OWN_PART = _collective("own_part", _own_type, _own, _own_vjp, shifted("axis"))
+
+
+def _placed_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorType:
+    check_kind(x, "numeric")
+    return _resized(x, axis, x.shape[axis] * group_size(mesh, over))
+
+
+def _placed(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    group = _group(mesh, over)
+    size = x.shape[axis]
+    out = np.zeros((*x.shape[:axis], size * group.size, *x.shape[axis + 1 :]), x.dtype)
+    out[(slice(None),) * axis + (slice(group.rank * size, (group.rank + 1) * size),)] = x
+    return out
+
+
+def _placed_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    return apply(OWN_PART, g, mesh=mesh, over=over, axis=axis)
+
+
+#: The part of this rank among zeros: the sum over ranks is all of them, joined.
+PLACED_PART = _collective(
+    "placed_part", _placed_type, _placed, _placed_vjp, shifted("axis"), kinds="numeric"
+)
+
+
+def _first_type(x: TensorType, *, mesh: Axes, over: Over) -> TensorType:
+    check_kind(x, "numeric")
+    return x
+
+
+def _first(_xp: Any, x: Any, *, mesh: Axes, over: Over) -> Any:
+    return x.copy() if _group(mesh, over).rank == 0 else np.zeros_like(x)
+
+
+def _first_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over) -> Any:
+    return apply(FIRST_ONLY, g, mesh=mesh, over=over)
+
+
+#: The value on the first rank and zeros on the others: of what is the same on all, terms of a sum.
+FIRST_ONLY = _collective("first_only", _first_type, _first, _first_vjp, kinds="numeric")
+
+
 # --- what is the same on all ranks ---------------------------------------------------------------
 
 

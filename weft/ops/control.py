@@ -40,7 +40,9 @@ __all__: list[str] = []
 
 
 def _types(values: Any) -> list[Type]:
-    return [value.type for value in values]
+    """The types of values, without their layouts over a mesh: these are no matter of type rules."""
+    types = [value.type for value in values]
+    return [t.cut(None) if isinstance(t, TensorType) and t.cuts else t for t in types]
 
 
 def check_inputs(graph: Graph, given: Sequence[Type], what: str) -> None:
@@ -110,7 +112,7 @@ def _while_type(
         if len(body.outputs) != len(carries):
             raise ShapeError("the body gives more than the carries, and the loop is not counted")
         return carries
-    pushed = [StackType(_element(value.type)) for value in body.outputs[len(carries) :]]
+    pushed = [StackType(_element(kind)) for kind in _types(body.outputs[len(carries) :])]
     return (*carries, predicate.like(dtype=dtypes.int64), *pushed)
 
 
@@ -129,7 +131,7 @@ def _scan_type(
     check_inputs(body, [*fixed, *slices], "the body")
     carried = operands[consts : consts + carries]
     _check_results(body, carried, "the body")
-    ys = [_stacked_type(value.type, length) for value in body.outputs[carries:]]
+    ys = [_stacked_type(kind, length) for kind in _types(body.outputs[carries:])]
     return (*carried, *ys)
 
 

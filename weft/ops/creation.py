@@ -14,7 +14,7 @@ from weft.base.dim_algebra import Dim, dim_max
 from weft.base.dtypes import PYTHON_KINDS, DType, as_dtype, default_for_kind, int_info
 from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, new_shape, size_of
-from weft.core.bind import bind, new_tensor
+from weft.core.bind import bind, new_tensor, recorder
 from weft.core.operands import (
     array_of,
     as_number,
@@ -24,6 +24,7 @@ from weft.core.operands import (
     holds_unknown_numbers,
     is_strong,
 )
+from weft.core.parts import Parts
 from weft.core.public import public
 from weft.core.tensor import Tensor, labelled, wrap
 from weft.ir.dispatch import family_for, is_device_array
@@ -240,32 +241,49 @@ def place_like(x: Tensor, dtype: Any, device: Any) -> dict[str, Any]:
     }
 
 
+def _shape_like(x: Tensor) -> Shape:
+    """The shape of x; of a tensor over a mesh, that of the part of this rank."""
+    data = x._data
+    if data.__class__ is Parts and recorder() is None:
+        shape: Shape = data.local.shape
+        return shape
+    return x.shape
+
+
+def _laid_like(x: Tensor, made: Tensor) -> Tensor:
+    """What was made for `_shape_like`, in the layout of x."""
+    data = x._data
+    if data.__class__ is Parts and recorder() is None:
+        made._data = Parts(made._data, data.shape, data.cuts, data.mesh)
+    return made
+
+
 @public()
 def full_like(x: Tensor, /, fill_value: Any, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of the shape and dtype of x with the same value everywhere."""
-    out = full(x.shape, fill_value, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)
+    out = full(_shape_like(x), fill_value, **place_like(x, dtype, device))
+    return _laid_like(x, labelled(out, x._result_class))
 
 
 @public()
 def zeros_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x."""
-    out = zeros(x.shape, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)
+    out = zeros(_shape_like(x), **place_like(x, dtype, device))
+    return _laid_like(x, labelled(out, x._result_class))
 
 
 @public()
 def ones_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of ones of the shape and dtype of x."""
-    out = ones(x.shape, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)
+    out = ones(_shape_like(x), **place_like(x, dtype, device))
+    return _laid_like(x, labelled(out, x._result_class))
 
 
 @public()
 def empty_like(x: Tensor, /, *, dtype: Any = None, device: Any = None) -> Tensor:
     """A tensor of zeros of the shape and dtype of x, as `empty` makes them."""
-    out = empty(x.shape, **place_like(x, dtype, device))
-    return labelled(out, x._result_class)
+    out = empty(_shape_like(x), **place_like(x, dtype, device))
+    return _laid_like(x, labelled(out, x._result_class))
 
 
 @public()

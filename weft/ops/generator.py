@@ -20,6 +20,7 @@ import numpy as np
 from weft.base import dtypes
 from weft.base.device import Device, as_device
 from weft.base.errors import DTypeError, RangeError, ShapeError
+from weft.base.world import own_copy
 from weft.core.bind import bind, new_tensor
 from weft.core.operands import as_tensor, assign
 from weft.core.public import public
@@ -75,12 +76,25 @@ class Generator:
     tensor([0.97224116, 0.36209106])
     """
 
-    __slots__ = ("__weakref__", "_lock", "_state")
+    __slots__ = ("__weakref__", "_lock", "_shared")
 
     def __init__(self, seed: int | None = None, device: Any = None) -> None:
         # Reentrant, for recorders that draw while they handle a draw.
         self._lock = threading.RLock()
-        self._state = _new_state(_entropy() if seed is None else _key(seed), as_device(device))
+        self._shared = _new_state(_entropy() if seed is None else _key(seed), as_device(device))
+
+    @property
+    def _state(self) -> Tensor:
+        """The state of this rank: ranks that are threads draw the same numbers, each for itself."""
+        found: Tensor = own_copy(self._shared, self._own_state)
+        return found
+
+    def _own_state(self) -> Tensor:
+        with self._lock:
+            key, blocks = _copied(self._shared._data), self._shared.device
+        state = _new_state(0, blocks)
+        state._data = key
+        return state
 
     @property
     def state(self) -> Tensor:

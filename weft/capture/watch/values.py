@@ -19,6 +19,7 @@ from weft.base.device import Device
 from weft.base.dtypes import DType
 from weft.base.lazy import Lazy
 from weft.core.grad_mode import Switch
+from weft.core.parts import Parts
 from weft.core.private_state import class_of
 from weft.core.tensor import Tensor
 from weft.ir.dispatch import family_of
@@ -169,9 +170,8 @@ def tensor_facts(tensor: Tensor) -> TensorFacts:
     leaf = None if node is None else bool(node.is_leaf)
     shape = tuple(data.shape)
     kind = class_of(tensor)
-    return TensorFacts(
-        kind, type(data), data.dtype, shape, family.device_of(data), family.layout, leaf
-    )
+    layout = data.layout if data.__class__ is Parts else family.layout
+    return TensorFacts(kind, type(data), data.dtype, shape, family.device_of(data), layout, leaf)
 
 
 def shown(value: Any) -> str:

@@ -1,0 +1,92 @@
+"""From one layout of a value to another: the collectives that do it, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from weft.base.world import Axes
+from weft.ir.op import Op
+from weft.ir.ways import SUM
+from weft.ops.collective import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    FIRST_ONLY,
+    OWN_PART,
+    REDUCE_SCATTER,
+)
+from weft.passes.layouts.states import States
+
+__all__ = ["Step", "steps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    op: Op
+    attrs: dict[str, Any]
+
+
+def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step]:
+    """Collectives that turn a value of one layout into another.
+
+    Of several mesh axes that cut one axis of a value, the last one cuts finest. So parts can be put
+    together, and cut further, only along the last one.
+    """
+    names = [name for name, _ in mesh]
+    cut: list[list[int]] = [[] for _ in range(ndim)]  # mesh axes that cut each axis, by number
+    want: list[list[int]] = [[] for _ in range(ndim)]
+    for k, (one, two) in enumerate(zip(before, after, strict=True)):
+        if isinstance(one, int):
+            cut[one].append(k)
+        if isinstance(two, int):
+            want[two].append(k)
+
+    def call(op: Op, over: list[int], **attrs: Any) -> Step:
+        return Step(op, {"mesh": mesh, "over": tuple(names[k] for k in sorted(over)), **attrs})
+
+    # Terms are added up: by each rank its own part, where this is the next part to be cut.
+    left = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a == SUM and b != SUM]
+    for k in list(left):
+        axis = after[k]
+        if isinstance(axis, int) and [*cut[axis], k] == want[axis][: len(cut[axis]) + 1]:
+            yield call(REDUCE_SCATTER, [k], axis=axis)
+            cut[axis].append(k)
+            left.remove(k)
+    if left:
+        yield call(ALL_REDUCE, left)
+    # Parts go together, back to those that both layouts have.
+    for axis in range(ndim):
+        same = _common(cut[axis], want[axis])
+        gone = cut[axis][same:]
+        if len(gone) == 1 and isinstance(after[gone[0]], int):
+            (k,) = gone
+            other = after[k]
+            assert isinstance(other, int)
+            if other != axis and [*cut[other], k] == want[other][: len(cut[other]) + 1]:
+                yield call(ALL_TO_ALL, [k], split_axis=other, concat_axis=axis)
+                cut[other].append(k)
+                cut[axis] = cut[axis][:same]
+                continue
+        if gone:
+            yield call(ALL_GATHER, gone, axis=axis)
+            cut[axis] = cut[axis][:same]
+    # Whole values are cut, which needs no message.
+    for axis in range(ndim):
+        new = want[axis][len(cut[axis]) :]
+        if new:
+            yield call(OWN_PART, new, axis=axis)
+    terms = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if b == SUM and a != SUM]
+    if terms:
+        yield call(FIRST_ONLY, terms)
+
+
+def _common(one: list[int], two: list[int]) -> int:
+    """How many elements two lists begin with that are the same."""
+    count = 0
+    for a, b in zip(one, two, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

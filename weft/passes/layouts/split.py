@@ -1,0 +1,191 @@
+"""The program of one rank: all ranks run the same graph on what each of them has.
+
+A graph whose types say their layouts (`propagate`) becomes one with the types of parts. A `layout`
+call becomes the collectives that it stands for; other calls run on parts as they are, with the
+attributes that hold sizes changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weft.base.dtypes import uint8
+from weft.base.errors import InternalError
+from weft.base.world import Axes, group_size
+from weft.ir.graph import Graph, Node, Value
+from weft.ir.infer import infer_types
+from weft.ir.types import TensorType, Type
+from weft.ir.ways import local_attrs, ways_of
+from weft.ops.cards import ASTYPE
+from weft.ops.collective import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_REDUCE_EXTREME,
+    ALL_TO_ALL,
+    REDUCE_SCATTER,
+)
+from weft.ops.layout import LAYOUT
+from weft.passes.layouts.convert import steps
+from weft.passes.layouts.states import States, of_cuts
+
+__all__ = ["Inserted", "Report", "split"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """One collective that splitting inserted.
+
+    name     of its card
+    over     the mesh axes along which ranks take part
+    value    what it changes: its type with its layout
+    to       the layout that it gives, as a type
+    nbytes   that each rank sends, about
+    why      the call that needs it, and where
+    """
+
+    name: str
+    over: tuple[str, ...]
+    value: str
+    to: str
+    nbytes: int
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} over {', '.join(self.over)}: {self.value} -> {self.to}, "
+            f"{self.nbytes} bytes, {self.why}"
+        )
+
+
+@dataclass
+class Report:
+    """What splitting inserted, in the order of the program; calls in loops are listed once."""
+
+    inserted: list[Inserted] = field(default_factory=list)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(each.nbytes for each in self.inserted)
+
+    def __str__(self) -> str:
+        messages = sum(bool(each.nbytes) for each in self.inserted)
+        lines = [f"{messages} messages, {self.nbytes} bytes sent by each rank"]
+        return "\n".join([*lines, *[f"  {each}" for each in self.inserted]])
+
+
+def split(graph: Graph, mesh: Axes, report: Report | None = None) -> Graph:
+    """The graph of one rank, from one whose types say their layouts."""
+    return _Split(mesh, report or Report()).graph(graph)
+
+
+#: What each rank of n sends, as a share of the whole.
+_SENT = {
+    ALL_REDUCE: lambda n: 2 * (n - 1) / n,
+    ALL_GATHER: lambda n: (n - 1) / n,
+    REDUCE_SCATTER: lambda n: (n - 1) / n,
+    ALL_TO_ALL: lambda n: (n - 1) / n,
+}
+
+
+class _Split:
+    def __init__(self, mesh: Axes, report: Report) -> None:
+        self.mesh = mesh
+        self.report = report
+
+    def graph(self, old: Graph) -> Graph:
+        new = Graph(old.name)
+        new.history = old.history
+        new.set_inputs(
+            [self.local(value.type) for value in old.inputs], [value.name for value in old.inputs]
+        )
+        known = dict(zip(old.inputs, new.inputs, strict=True))
+        users = old.users()
+        for node in old.nodes:
+            if node.op is LAYOUT:
+                known[node.out] = self._changed(new, node, known[node.inputs[0]], users[node.out])
+            else:
+                self._call(new, node, known)
+        new.outputs = tuple([known[value] for value in old.outputs])
+        return new
+
+    def local(self, kind: Type) -> Type:
+        """The type of a part."""
+        if not isinstance(kind, TensorType) or kind.cuts is None:
+            return kind
+        return kind.cut(None).like(shape=kind.cuts.local(kind.shape, self.mesh))
+
+    def states(self, value: Value) -> States:
+        kind = value.type
+        return of_cuts(kind.cuts if isinstance(kind, TensorType) else None, self.mesh)
+
+    def _changed(self, new: Graph, node: Node, value: Value, users: Sequence[Node]) -> Value:
+        """The value in the other layout."""
+        source, made = node.inputs[0].tensor_type, node.out.tensor_type
+        why = f"for {users[0].op.name}" if users else "for the result"
+        if node.location is not None:
+            why += f" at {node.location.file}:{node.location.line}"
+        before, after = self.states(node.inputs[0]), self.states(node.out)
+        for step in steps(before, after, source.ndim, self.mesh):
+            nbytes = value.tensor_type.nbytes if isinstance(value.tensor_type.size, int) else 0
+            value = new.add(step.op, value, location=node.location, **step.attrs).out
+            n = group_size(self.mesh, step.attrs["over"])
+            whole = nbytes * (n if step.op is ALL_GATHER else 1)
+            sent = _SENT[step.op](n) if step.op in _SENT else 0
+            self.report.inserted.append(
+                Inserted(
+                    step.op.name, step.attrs["over"], str(source), str(made), int(whole * sent), why
+                )
+            )
+        return value
+
+    def _call(self, new: Graph, node: Node, known: dict[Value, Value]) -> None:
+        inputs = [known[value] for value in node.inputs]
+        outputs = [self.local(value.type) for value in node.outputs]
+        combine = self._combined(node)
+        attrs = local_attrs(node.op, node.attrs, [value.type for value in inputs], outputs)
+        graphs = [self.graph(graph) for graph in node.graphs]
+        types = infer_types(node.op, inputs, attrs, graphs)
+        if not node.op.data_shape and list(types) != outputs:
+            raise InternalError(
+                f"{node.op.name} on parts gives {', '.join(map(str, types))}, "
+                f"not {', '.join(map(str, outputs))}"
+            )
+        made = Node(node.op, inputs, attrs, outputs, graphs, node.location)
+        new.nodes.append(made)
+        for old, value in zip(node.outputs, made.outputs, strict=True):
+            value.name = old.name
+            known[old] = value
+        for over, kind in combine:
+            known[node.outputs[0]] = self._extreme(new, node, known[node.outputs[0]], over, kind)
+
+    def _combined(self, node: Node) -> list[tuple[str, str]]:
+        """The mesh axes along which results have to be combined, and how."""
+        found = []
+        if len(node.outputs) == 1 and not node.graphs:
+            cut = [self.states(value) for value in node.inputs]
+            out = self.states(node.out)
+            for k, (name, _) in enumerate(self.mesh):
+                states = tuple(s[k] for s in cut)
+                if out[k] is None and any(isinstance(s, int) for s in states):
+                    for way in ways_of(node):
+                        if way.combine and way.inputs == states:
+                            found.append((name, way.combine))
+        return found
+
+    def _extreme(self, new: Graph, node: Node, value: Value, over: str, kind: str) -> Value:
+        where = node.location
+        dtype = value.tensor_type.dtype
+        attrs = {"mesh": self.mesh, "over": (over,), "kind": kind}
+        if dtype.kind == "bool":
+            number = new.add(ASTYPE, value, location=where, dtype=uint8).out
+            found = new.add(ALL_REDUCE_EXTREME, number, location=where, **attrs).out
+            result = new.add(ASTYPE, found, location=where, dtype=dtype).out
+        else:
+            result = new.add(ALL_REDUCE_EXTREME, value, location=where, **attrs).out
+        n = dict(self.mesh)[over]
+        kinds = str(node.inputs[0].type), str(node.out.type)
+        sent = int(value.tensor_type.nbytes * 2 * (n - 1) / n)
+        why = f"for {node.op.name}"
+        self.report.inserted.append(Inserted("all_reduce_extreme", (over,), *kinds, sent, why))
+        return result
