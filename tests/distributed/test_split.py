@@ -15,7 +15,8 @@ from samples.table import Row, Sample
 
 import weft
 from weft import distributed
-from weft.core.tensor import type_of
+from weft.core.parts import Parts
+from weft.core.tensor import type_of, wrap
 from weft.ir.cuts import Cuts
 from weft.ir.graph import Graph
 from weft.passes.layouts.program import RankProgram, rank_program
@@ -73,6 +74,10 @@ def layouts_of(shape: tuple[int, ...], mesh: Any) -> list[Cuts]:
     return found
 
 
+def laid(x: weft.Tensor, cuts: Cuts, mesh: Any) -> weft.Tensor:
+    return wrap(Parts(x.numpy(), cuts.whole(x.shape, mesh), cuts, mesh))
+
+
 def run(program: RankProgram, given: list[weft.Tensor]) -> list[weft.Tensor]:
     """The results of the ranks, put together."""
 
@@ -85,7 +90,7 @@ def run(program: RankProgram, given: list[weft.Tensor]) -> list[weft.Tensor]:
             out = program.local(*mine)
             outs = out if isinstance(out, (tuple, list)) else (out,)
             return [
-                x if cuts is None else distributed.full(distributed.from_local(x, *cuts.axes))
+                x if cuts is None else distributed.full(laid(x, cuts, program.mesh))
                 for x, cuts in zip(outs, program.outputs, strict=True)
             ]
 

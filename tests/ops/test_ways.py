@@ -15,6 +15,7 @@ import weft
 from weft import nn, optim
 from weft.core.bind import Recorder, bind, recording
 from weft.core.tensor import type_of
+from weft.ir.cuts import Interleaved
 from weft.ir.op import OPS, Trait
 from weft.ir.ways import SUM, Way, local_attrs, ways_of_call
 
@@ -30,7 +31,15 @@ def given(state: Any, array: Any, parts: int, seed: int) -> list[Any]:
         rng = np.random.default_rng(seed)
         terms = [rng.normal(size=array.shape).astype(array.dtype) for _ in range(parts - 1)]
         return [*terms, array - sum(terms)]
-    return [np.ascontiguousarray(part) for part in np.split(array, parts, axis=state)]
+    return [np.ascontiguousarray(part) for part in cut(array, parts, state)]
+
+
+def cut(array: Any, parts: int, state: Any) -> list[Any]:
+    if not isinstance(state, Interleaved):
+        return np.split(array, parts, axis=state)
+    sections = np.split(array, state.sections, axis=state)
+    pieces = [np.split(section, parts, axis=state) for section in sections]
+    return [np.concatenate(each, axis=state) for each in zip(*pieces, strict=True)]
 
 
 def together(state: Any, found: list[Any], combine: str) -> Any:
@@ -42,6 +51,9 @@ def together(state: Any, found: list[Any], combine: str) -> Any:
         for other in found[1:]:
             np.testing.assert_array_equal(other, found[0])
         return found[0]
+    if isinstance(state, Interleaved):
+        pieces = [np.split(part, state.sections, axis=state) for part in found]
+        return np.concatenate([p for each in zip(*pieces, strict=True) for p in each], axis=state)
     return np.concatenate(found, axis=state)
 
 
@@ -88,7 +100,9 @@ class Divided(Recorder):
             return out
         kinds = [type_of(x) for x in inputs]
         arrays = [x.numpy() for x in inputs]
-        for way in ways_of_call(op, kinds, [type_of(x) for x in results], attrs):
+        ways = ways_of_call(op, kinds, [type_of(x) for x in results], attrs)
+        more = [way.interleaved(n) for way in ways for n in (2, 3) if way.parts > n]
+        for way in (*ways, *[way for way in more if way is not None and way.parts > 1]):
             terms = SUM in way.inputs
             if terms and not all((abs(a) < 1e6).all() for a in arrays if a.dtype.kind in "fc"):
                 continue  # a sum of terms has other infinities, and rounds elsewhere

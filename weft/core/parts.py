@@ -1,7 +1,7 @@
 """The part of this rank of a tensor that lies over a mesh: what stands where an array would.
 
-A tensor with such data has the shape of the whole. Compiled functions take and give it: the compiler
-splits them over the ranks (`weft/passes/layouts`). Ops called one by one refuse it.
+A tensor with such data has the shape of the whole. Compiled functions take and give it: the
+compiler splits them over the ranks (`weft/passes/layouts`). Ops called one by one refuse it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ register_stand_in(
         _refused,
         _refused,
         lambda _array: CPU,
-        refusal="a tensor that lies over several ranks is used op by op; call it in a function that "
+        refusal="a tensor that lies over several ranks is used op by op; use it in a function that "
         "weft.compile compiles, which splits it over the ranks, or bring it together first: "
         "distributed.full(x)",
     )

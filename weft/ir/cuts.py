@@ -2,7 +2,8 @@
 
 `f32[8{data},4]` is a value of 8×4 elements of which each rank along the mesh axis `data` has a part
 of the first axis; `f32[8{data,model},4]` cuts it over both, `data` first. `f32[8,4]{+model}`: each
-rank along `model` has a term, and the value is the sum of these. Shapes are those of the whole.
+rank along `model` has a term, and the value is the sum of these. `f32[40{data:5},4]`: each rank has
+a part of each of 5 equal sections of the axis. Shapes are those of the whole.
 """
 
 from __future__ import annotations
@@ -16,9 +17,38 @@ from weft.base.pytree import value_class
 from weft.base.shapes import Shape
 from weft.base.world import Axes
 
-__all__ = ["Cuts"]
+__all__ = ["Cuts", "Interleaved"]
 
 _TERMS = re.compile(r"\{\+([^{}]*)\}")
+
+
+class Interleaved(int):
+    """A part of each of `sections` sections of an axis; the axis as an int."""
+
+    sections: int
+
+    def __new__(cls, axis: int, sections: int) -> Interleaved:
+        made = super().__new__(cls, axis)
+        made.sections = sections
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Interleaved)
+            and int(self) == int(other)
+            and self.sections == other.sections
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((int(self), self.sections))
+
+    def __repr__(self) -> str:
+        return f"{int(self)}:{self.sections}"
+
+    __str__ = __repr__
 
 
 @value_class
@@ -35,12 +65,6 @@ class Cuts:
     def __bool__(self) -> bool:
         return bool(self.terms) or any(self.axes)
 
-    def of(self, name: str) -> int | str | None:
-        """What a mesh axis does: the axis that it cuts, "+" for terms, or None."""
-        if name in self.terms:
-            return "+"
-        return next((i for i, names in enumerate(self.axes) if name in names), None)
-
     def local(self, shape: Shape, mesh: Axes) -> Shape:
         """The shape of a part."""
         sizes = dict(mesh)
@@ -48,14 +72,16 @@ class Cuts:
         for axis, (size, names) in enumerate(zip(shape, self.axes, strict=True)):
             parts = 1
             for name in names:
-                parts *= sizes[name]
+                parts *= sizes[name.partition(":")[0]] * int(name.partition(":")[2] or 1)
             if parts > 1 and (size.__class__ is not int or size % parts):
                 raise ShapeError(
                     f"axis {axis} of {self.shape_text(shape)} has size {size}, "
                     f"which {parts} ranks do not divide",
                     hint="pad it, or choose another axis or mesh",
                 )
-            found.append(size // parts if parts > 1 else size)
+            for name in names:
+                size //= sizes[name.partition(":")[0]]
+            found.append(size)
         return tuple(found)
 
     def whole(self, shape: Shape, mesh: Axes) -> Shape:
@@ -64,7 +90,7 @@ class Cuts:
         found = list(shape)
         for axis, names in enumerate(self.axes):
             for name in names:
-                found[axis] *= sizes[name]
+                found[axis] *= sizes[name.partition(":")[0]]
         return tuple(found)
 
     def shape_text(self, shape: Shape) -> str:
@@ -82,7 +108,9 @@ def cuts_from(states: Sequence[int | str | None], mesh: Axes, ndim: int) -> Cuts
     axes: list[tuple[str, ...]] = [()] * ndim
     terms: tuple[str, ...] = ()
     for (name, _), state in zip(mesh, states, strict=True):
-        if isinstance(state, int):
+        if isinstance(state, Interleaved):
+            axes[state] = (*axes[state], f"{name}:{state.sections}")
+        elif isinstance(state, int):
             axes[state] = (*axes[state], name)
         elif state is not None:
             terms = (*terms, name)

@@ -4,6 +4,8 @@ A mesh axis divides each call in one way, independently of other mesh axes. A `W
 operand and each result what the ranks along that mesh axis have of it:
 
     2      equal parts, in the order of the ranks, of axis 2
+    2:5    the same of each of 5 equal sections of axis 2 (`Interleaved`): what parts of an axis
+           become that is merged behind one of size 5
     "+"    terms, of which the sum is the value
     None   all of it, the same on each rank
 
@@ -25,13 +27,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.ir.cuts import Interleaved
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType, Type
 
 if TYPE_CHECKING:
     from weft.ir.graph import Node
 
-__all__ = ["SUM", "State", "Way", "by_letters", "local_attrs", "ways_of"]
+__all__ = ["SUM", "Interleaved", "State", "Way", "by_letters", "local_attrs", "ways_of"]
+
 
 #: What a rank has of a value: see above.
 State = int | str | None
@@ -47,12 +51,26 @@ class Way:
     outputs  what they get of each result
     parts    how many parts there may be: their number divides this
     combine  "max", "min" or "prod": the results are whole once they are combined so over the ranks
+    even     whether any elements of the axis may be a part: the call treats all alike
     """
 
     inputs: tuple[State, ...]
     outputs: tuple[State, ...]
     parts: int = 0
     combine: str = ""
+    even: bool = True
+
+    def interleaved(self, sections: int) -> Way | None:
+        """The same way, with parts of each of so many sections; None if there is none."""
+        if not self.even or not self.parts or self.parts % sections:
+            return None
+        return Way(
+            tuple(Interleaved(s, sections) if isinstance(s, int) else s for s in self.inputs),
+            tuple(Interleaved(s, sections) if isinstance(s, int) else s for s in self.outputs),
+            self.parts // sections,
+            self.combine,
+            even=False,
+        )
 
     def __str__(self) -> str:
         def shown(states: tuple[State, ...]) -> str:

@@ -6,11 +6,12 @@ see `weft/ir/ways.py`. Cards without ways of their own have those that follow fr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from weft.ir.types import TensorType
-from weft.ir.ways import SUM, State, Way, by_letters
+from weft.ir.ways import SUM, Interleaved, State, Way, by_letters
 from weft.ops.index_shape import TENSOR, full_index
 
 __all__: list[str] = []
@@ -115,37 +116,48 @@ def broadcasted(inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
 
 
 def reshaped(inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
-    """Axes that stay, and the first of several that become one, or the other way round: parts of
-    the one are parts of the other where their number divides the smaller size."""
+    """Axes that stay, those that are merged into one, and those that come of one."""
     before, after = inputs[0].shape, outputs[0].shape
     if not all(size.__class__ is int and size for size in (*before, *after)):
-        # Sizes that are not numbers: only axes in front and behind that both have.
+        # Sizes that are not numbers: only axes in front that both have.
         for axis, (one, two) in enumerate(zip(before, after, strict=False)):
             if one is not two and one != two:
                 return
             if _is_cuttable(one) and one:
                 yield Way((axis,), (axis,), one)
         return
-    i = j = 0
-    while i < len(before) and j < len(after):
-        left, right = i, j
-        m, n = before[i], after[j]
-        while m != n:
-            if m < n:
-                i += 1
-                m *= before[i]
-            else:
-                j += 1
-                n *= after[j]
-        # Axes of size 1 in front of a group are no part of it.
-        while left < i and before[left] == 1:
-            left += 1
-        while right < j and after[right] == 1:
-            right += 1
-        size = min(before[left], after[right])
-        if size > 1 and max(before[left], after[right]) % size == 0:
-            yield Way((left,), (right,), size)
-        i, j = i + 1, j + 1
+    old, new = _strides(before), _strides(after)
+    for i, (stride, size) in enumerate(old):
+        if size == 1:
+            continue
+        for j, (other, many) in enumerate(new):
+            if many == 1:
+                continue
+            # Both axes as ranges of one long axis: the one that begins further in is cut.
+            if (stride, size) == (other, many):
+                yield Way((i,), (j,), size)
+            elif other <= stride < other * many and stride % other == 0:
+                sections = stride // other
+                parts = math.gcd(size, many // sections) if many % sections == 0 else 1
+                yield Way((i,), (_at(j, sections),), parts, even=False)
+            elif stride < other < stride * size and other % stride == 0:
+                sections = other // stride
+                parts = math.gcd(many, size // sections) if size % sections == 0 else 1
+                yield Way((_at(i, sections),), (j,), parts, even=False)
+
+
+def _at(axis: int, sections: int) -> State:
+    return axis if sections == 1 else Interleaved(axis, sections)
+
+
+def _strides(shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """For each axis how many sections of the whole there are before it, and its size."""
+    found = []
+    before = 1
+    for size in shape:
+        found.append((before, size))
+        before *= size
+    return found
 
 
 def joined(inputs: Types, outputs: Types, *, axis: int) -> Ways:

@@ -1,1 +1,1 @@
-"""Programs over a mesh: a layout for every value (`propagate`), then the part of one rank (`split`)."""
+"""Programs over a mesh: a layout for each value (`propagate`), then one rank's part (`split`)."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from weft.base.shapes import Shape
 from weft.base.world import Axes
+from weft.ir.cuts import Interleaved
 from weft.ir.op import Op
 from weft.ir.ways import SUM
+from weft.ops.cards import RESHAPE
 from weft.ops.collective import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -24,8 +27,25 @@ __all__ = ["Step", "steps"]
 
 @dataclass(frozen=True, slots=True)
 class Step:
+    """One collective. With `sections`, it is called on a value of which one axis stands as two: its
+    sections, and what is in each."""
+
     op: Op
     attrs: dict[str, Any]
+    axis: int = 0
+    sections: int = 1
+
+    def run(self, call: Callable[..., Any], x: Any, shape: Shape) -> tuple[Any, Shape]:
+        """The value after this step, and its shape; `call(op, x, **attrs)`."""
+        if self.sections == 1:
+            made = call(self.op, x, **self.attrs)
+            return made, made.type.shape
+        at, count = self.axis, self.sections
+        opened = (*shape[:at], count, shape[at] // count, *shape[at + 1 :])
+        made = call(self.op, call(RESHAPE, x, shape=opened), **self.attrs, axis=at + 1)
+        found = made.type.shape
+        closed = (*found[:at], found[at] * found[at + 1], *found[at + 2 :])
+        return call(RESHAPE, made, shape=closed), closed
 
 
 def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step]:
@@ -38,10 +58,17 @@ def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step
     cut: list[list[int]] = [[] for _ in range(ndim)]  # mesh axes that cut each axis, by number
     want: list[list[int]] = [[] for _ in range(ndim)]
     for k, (one, two) in enumerate(zip(before, after, strict=True)):
-        if isinstance(one, int):
+        if isinstance(one, int) and not isinstance(one, Interleaved):
             cut[one].append(k)
-        if isinstance(two, int):
+        if isinstance(two, int) and not isinstance(two, Interleaved):
             want[two].append(k)
+
+    def apart(op: Op, k: int, state: Interleaved) -> Step:
+        return Step(op, {"mesh": mesh, "over": (names[k],)}, int(state), state.sections)
+
+    for k, (one, two) in enumerate(zip(before, after, strict=True)):
+        if isinstance(one, Interleaved) and one != two:
+            yield apart(ALL_GATHER, k, one)
 
     def call(op: Op, over: list[int], **attrs: Any) -> Step:
         return Step(op, {"mesh": mesh, "over": tuple(names[k] for k in sorted(over)), **attrs})
@@ -50,7 +77,10 @@ def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step
     left = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a == SUM and b != SUM]
     for k in list(left):
         axis = after[k]
-        if isinstance(axis, int) and [*cut[axis], k] == want[axis][: len(cut[axis]) + 1]:
+        if isinstance(axis, Interleaved):
+            yield apart(REDUCE_SCATTER, k, axis)
+            left.remove(k)
+        elif isinstance(axis, int) and [*cut[axis], k] == want[axis][: len(cut[axis]) + 1]:
             yield call(REDUCE_SCATTER, [k], axis=axis)
             cut[axis].append(k)
             left.remove(k)
@@ -60,10 +90,9 @@ def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step
     for axis in range(ndim):
         same = _common(cut[axis], want[axis])
         gone = cut[axis][same:]
-        if len(gone) == 1 and isinstance(after[gone[0]], int):
+        other = after[gone[0]] if len(gone) == 1 else None
+        if isinstance(other, int) and not isinstance(other, Interleaved):
             (k,) = gone
-            other = after[k]
-            assert isinstance(other, int)
             if other != axis and [*cut[other], k] == want[other][: len(cut[other]) + 1]:
                 yield call(ALL_TO_ALL, [k], split_axis=other, concat_axis=axis)
                 cut[other].append(k)
@@ -77,6 +106,9 @@ def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step
         new = want[axis][len(cut[axis]) :]
         if new:
             yield call(OWN_PART, new, axis=axis)
+    for k, (one, two) in enumerate(zip(before, after, strict=True)):
+        if isinstance(two, Interleaved) and one != two and one != SUM:
+            yield apart(OWN_PART, k, two)
     terms = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if b == SUM and a != SUM]
     if terms:
         yield call(FIRST_ONLY, terms)

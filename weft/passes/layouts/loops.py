@@ -9,7 +9,7 @@ from weft.ir.graph import Graph, Node
 from weft.ir.types import TensorType
 from weft.ir.ways import SUM, State
 from weft.ops.control import IF, SCAN, SWITCH, WHILE
-from weft.passes.layouts.states import Choice, States, whole
+from weft.passes.layouts.states import Choice, States, moved, whole
 
 if TYPE_CHECKING:
     from weft.passes.layouts.propagate import Propagation
@@ -83,9 +83,10 @@ class Loops:
             _nested(p, graph, inputs[1:], [p.wants.get(value) for value in node.outputs])
             for graph in node.graphs
         ]
-        outputs = []
-        for column in zip(*[each.outputs for each in inner], strict=True):
-            outputs.append(tuple(_joined(states) for states in zip(*column, strict=True)))
+        columns = zip(*[each.outputs for each in inner], strict=True)
+        outputs = [
+            tuple(_joined(states) for states in zip(*column, strict=True)) for column in columns
+        ]
         return _choice(p, inputs, outputs, inner)
 
     # --- loops ----------------------------------------------------------------------------------
@@ -179,14 +180,14 @@ def _row(state: State) -> State:
 
 
 def _inside(state: State) -> State:
-    return state - 1 if isinstance(state, int) else state
+    return moved(state, -1)
 
 
 def _outside(state: State) -> State:
-    return state + 1 if isinstance(state, int) else state
+    return moved(state, 1)
 
 
 def _want_inside(want: list[State] | None) -> list[State] | None:
     if want is None:
         return None
-    return [s - 1 if isinstance(s, int) and s > 0 else None for s in want]
+    return [moved(s, -1) if isinstance(s, int) and s > 0 else None for s in want]

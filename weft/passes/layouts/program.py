@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,8 +125,12 @@ def propagated(
         apart = set(_composites(found))
         if not apart:
             break
-        graph = decompose(graph, lambda _: False, lambda node, apart=apart: node not in apart)
+        graph = decompose(graph, lambda _: False, functools.partial(_stays, apart))
     return found.graph_with_layouts(wanted)
+
+
+def _stays(apart: set[Node], node: Node) -> bool:
+    return node not in apart
 
 
 def _composites(found: Propagation) -> Iterator[Node]:

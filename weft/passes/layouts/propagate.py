@@ -1,11 +1,11 @@
 """From a few layouts to one for every value.
 
-`lay_out` takes a graph whose inputs, and `layout` calls, say how they lie over a mesh. It chooses
-for each call one of the ways of its card (`weft/ir/ways.py`) along each mesh axis, by what it costs
-to bring the operands into that form and to use the results: forwards over the graph; then backwards,
-where it notes what later calls ask for; and forwards again with these wishes. The result is the same
-graph with cuts in all types, and a `layout` call wherever a value changes its layout: the whole
-communication of the program, to be read, checked and drawn.
+Inputs of a graph, and its `layout` calls, say how they lie over a mesh. For each call `Propagation`
+chooses one of the ways of its card (`weft/ir/ways.py`) along each mesh axis, by what it costs to
+bring the operands into that form and to use the results: forwards over the graph; then backwards,
+where it notes what later calls ask for; and forwards again with these wishes. The result is the
+same graph with cuts in all types, and a `layout` call wherever a value changes its layout: the
+whole communication of the program, to be read, checked and drawn.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.base.world import Axes
+from weft.ir.cuts import Interleaved
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
 from weft.ir.ways import SUM, State, Way, ways_of
@@ -98,10 +99,19 @@ class Propagation:
         for j, value in enumerate(node.outputs):
             wish = self.wanted(value, k)
             if wish is not None:
-                for way in self._ways(node):
+                for way in self._candidates(node, (), (wish,)):
                     if way.outputs[j] == wish:
                         return way
         return None
+
+    def _candidates(
+        self, node: Node, states: Sequence[State], wishes: Sequence[State]
+    ) -> list[Way]:
+        """The ways of a call, also those for the interleaved parts that operands have."""
+        ways = self._ways(node)
+        sections = {s.sections for s in (*states, *wishes) if isinstance(s, Interleaved)}
+        more = [way.interleaved(count) for way in ways for count in sections]
+        return [*ways, *[way for way in more if way is not None]]
 
     # --- choices --------------------------------------------------------------------------------
 
@@ -121,7 +131,7 @@ class Propagation:
         chosen: list[Way | None] = []
         used: dict[Way, int] = {}
         for k, (_, ranks) in enumerate(self.mesh):
-            way = self._best(node, ways, k, ranks, used) if ways else None
+            way = self._best(node, k, ranks, used) if ways else None
             chosen.append(way)
             if way is not None:
                 used[way] = used.get(way, 1) * ranks
@@ -139,16 +149,16 @@ class Propagation:
         outputs = [tuple(c[1][j] for c in columns) for j in range(len(node.outputs))]
         return Choice(ways, inputs, outputs)
 
-    def _best(
-        self, node: Node, ways: Sequence[Way], k: int, ranks: int, used: Mapping[Way, int]
-    ) -> Way | None:
+    def _best(self, node: Node, k: int, ranks: int, used: Mapping[Way, int]) -> Way | None:
         """The cheapest way along a mesh axis, of those that some operand or wish suggests."""
         states = [self.states[value][k] for value in node.inputs]
         wishes = [self.wanted(value, k) for value in node.outputs]
         best: Way | None = None
         least = self._cost(node, None, k, ranks, states, wishes)
-        for way in ways:
+        for way in self._candidates(node, states, wishes):
             if way.parts and way.parts % (ranks * used.get(way, 1)):
+                continue
+            if any(_collide(way, other) for other in used):
                 continue
             suggested = any(
                 a is not None and a == b for a, b in zip(way.inputs, states, strict=True)
@@ -173,14 +183,18 @@ class Propagation:
         total = 0.0
         for i, (value, state) in enumerate(zip(node.inputs, states, strict=True)):
             target = None if way is None else way.inputs[i]
-            if target != state and target not in self._made.get((value, k), ()):
+            made = self._made.get((value, k), ())
+            if target != state and target not in made:
                 total += costs.change(state, target, self.nbytes(value), ranks)
+            elif state == SUM and target == SUM and None not in made:
+                # It is added up later, as a part of the result: see below.
+                total -= costs.change(SUM, None, self.nbytes(value), ranks)
         for j, (value, wish) in enumerate(zip(node.outputs, wishes, strict=True)):
-            made = None if way is None else way.outputs[j]
+            given = None if way is None else way.outputs[j]
             if way is not None and way.combine:
                 total += costs.all_reduce(self.nbytes(value), ranks)
-            elif made != wish and (made == SUM or (wish is not None and made is not None)):
-                total += costs.change(made, wish, self.nbytes(value), ranks)
+            elif given != wish and (given == SUM or (wish is not None and given is not None)):
+                total += costs.change(given, wish, self.nbytes(value), ranks)
         share = ranks if way is not None and _is_shared(way) else 1
         return total + self._work(node) / share
 
@@ -225,9 +239,9 @@ class Propagation:
                 for value, states in zip(node.outputs, choice.outputs, strict=True)
             ]
             graphs = self._loops.graphs(node, choice) if node.graphs else ()
-            new = Node(node.op, given, node.attrs, types, graphs, node.location)
-            made.nodes.append(new)
-            for old, value, states in zip(node.outputs, new.outputs, choice.outputs, strict=True):
+            call = Node(node.op, given, node.attrs, types, graphs, node.location)
+            made.nodes.append(call)
+            for old, value, states in zip(node.outputs, call.outputs, choice.outputs, strict=True):
                 value.name = old.name
                 changes.known[old, states] = value
         outputs = []
@@ -278,6 +292,18 @@ class _Changes:
         self.known[old, states] = node.out
         forms.append(states)
         return node.out
+
+
+def _collide(one: Way, two: Way) -> bool:
+    """Whether two mesh axes would cut one axis, of which one has interleaved parts."""
+    pairs = zip((*one.inputs, *one.outputs), (*two.inputs, *two.outputs), strict=True)
+    return any(
+        isinstance(a, int)
+        and isinstance(b, int)
+        and int(a) == int(b)
+        and (isinstance(a, Interleaved) or isinstance(b, Interleaved))
+        for a, b in pairs
+    )
 
 
 def _is_shared(way: Way) -> bool:

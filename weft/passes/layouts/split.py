@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.base.dtypes import uint8
 from weft.base.errors import InternalError
 from weft.base.world import Axes, group_size
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.infer import infer_types
+from weft.ir.op import Op
 from weft.ir.types import TensorType, Type
 from weft.ir.ways import local_attrs, ways_of
 from weft.ops.cards import ASTYPE
@@ -126,9 +128,14 @@ class _Split:
         if node.location is not None:
             why += f" at {node.location.file}:{node.location.line}"
         before, after = self.states(node.inputs[0]), self.states(node.out)
+
+        def add(op: Op, x: Value, **attrs: Any) -> Value:
+            return new.add(op, x, location=node.location, **attrs).out
+
         for step in steps(before, after, source.ndim, self.mesh):
-            nbytes = value.tensor_type.nbytes if isinstance(value.tensor_type.size, int) else 0
-            value = new.add(step.op, value, location=node.location, **step.attrs).out
+            kind = value.tensor_type
+            nbytes = kind.nbytes if isinstance(kind.size, int) else 0
+            value, _ = step.run(add, value, kind.shape)
             n = group_size(self.mesh, step.attrs["over"])
             whole = nbytes * (n if step.op is ALL_GATHER else 1)
             sent = _SENT[step.op](n) if step.op in _SENT else 0
@@ -166,17 +173,19 @@ class _Split:
             cut = [self.states(value) for value in node.inputs]
             out = self.states(node.out)
             for k, (name, _) in enumerate(self.mesh):
-                states = tuple(s[k] for s in cut)
+                states = tuple(int(a) if isinstance(a := s[k], int) else a for s in cut)
                 if out[k] is None and any(isinstance(s, int) for s in states):
-                    for way in ways_of(node):
-                        if way.combine and way.inputs == states:
-                            found.append((name, way.combine))
+                    found += [
+                        (name, way.combine)
+                        for way in ways_of(node)
+                        if way.combine and way.inputs == states
+                    ]
         return found
 
     def _extreme(self, new: Graph, node: Node, value: Value, over: str, kind: str) -> Value:
         where = node.location
         dtype = value.tensor_type.dtype
-        attrs = {"mesh": self.mesh, "over": (over,), "kind": kind}
+        attrs: dict[str, Any] = {"mesh": self.mesh, "over": (over,), "kind": kind}
         if dtype.kind == "bool":
             number = new.add(ASTYPE, value, location=where, dtype=uint8).out
             found = new.add(ALL_REDUCE_EXTREME, number, location=where, **attrs).out

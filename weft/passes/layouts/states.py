@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.world import Axes
 from weft.ir.cuts import Cuts, cuts_from
-from weft.ir.types import StackType, TensorType, Type
-from weft.ir.ways import SUM, State, Way
+from weft.ir.types import TensorType, Type
+from weft.ir.ways import SUM, Interleaved, State, Way
 
 if TYPE_CHECKING:
     from weft.passes.layouts.propagate import Propagation
 
-__all__ = ["Choice", "States", "cut_as", "of_cuts", "states_of", "whole"]
+__all__ = ["Choice", "States", "cut_as", "moved", "of_cuts", "states_of", "whole"]
 
 States = tuple[State, ...]
 
@@ -45,11 +45,23 @@ def whole(mesh: Axes) -> States:
     return (None,) * len(mesh)
 
 
+def moved(state: State, by: int) -> State:
+    """The state of a value whose axes have other numbers."""
+    if isinstance(state, Interleaved):
+        return Interleaved(int(state) + by, state.sections)
+    return state + by if isinstance(state, int) else state
+
+
 def states_of(axes: Any, terms: tuple[str, ...], mesh: Axes) -> States:
     found: list[State] = []
     for name, _ in mesh:
-        axis = next((i for i, names in enumerate(axes) if name in names), None)
-        found.append(SUM if name in terms else axis)
+        state: State = SUM if name in terms else None
+        for axis, names in enumerate(axes):
+            for each in names:
+                base, _, sections = each.partition(":")
+                if base == name:
+                    state = Interleaved(axis, int(sections)) if sections else axis
+        found.append(state)
     return tuple(found)
 
 
@@ -59,6 +71,6 @@ def of_cuts(cuts: Cuts | None, mesh: Axes) -> States:
 
 def cut_as(kind: Type, states: States, mesh: Axes) -> Any:
     """The type in this layout; tokens and stacks are whole."""
-    if not isinstance(kind, TensorType) or isinstance(kind, StackType):
+    if not isinstance(kind, TensorType):
         return kind
     return kind.cut(cuts_from(states, mesh, kind.ndim))

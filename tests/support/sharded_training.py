@@ -1,0 +1,108 @@
+"""Training over a mesh beside training in one process: models × ways to lay them out.
+
+Run as a script, it checks all rows that fit on the ranks that MPI started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import weft
+from weft import distributed, nn, optim
+from weft.base.world import own_copy
+
+STEPS = 10
+F = nn.functional
+
+
+class Classifier(nn.Module):
+    """A transformer over tokens, with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(16, 8)
+        self.places = nn.Parameter(weft.zeros((4, 8)))
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(8, 16)
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        return self.head(self.layer(self.tokens(x) + self.places))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRU(6, 8, batch_first=True)
+        self.dropout = nn.Dropout(0.3)
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        out, _ = self.cell(x)
+        return self.head(self.dropout(out[:, -1]))
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 4))
+
+
+def cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16, 4),
+    )
+
+
+def batch(name: str, step: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(step)
+    if name == "transformer":
+        x = rng.integers(0, 16, (8, 4))
+        return x, np.roll(x, 1, 1)
+    shape = {"mlp": (8, 6), "cnn": (8, 2, 4, 4), "recurrent": (8, 5, 6)}[name]
+    return rng.normal(size=shape).astype(np.float32), rng.integers(0, 4, 8)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "mlp": mlp,
+    "transformer": Classifier,
+    "cnn": cnn,
+    "recurrent": Recurrent,
+}
+
+
+def train(name: str, lay_out: Any = None, data: str | None = None) -> Any:
+    """The losses and the parameters and buffers after some steps; the program, with a layout."""
+    weft.manual_seed(3)
+    model = MODELS[name]()
+    if lay_out is not None:
+        lay_out(model)
+    # with this eps, gradients that are only rounding errors do not become steps
+    optimizer = optim.Adam(model.parameters(), lr=0.02, eps=1e-3)
+
+    @weft.compile
+    def step(x: weft.Tensor, y: weft.Tensor) -> weft.Tensor:
+        optimizer.zero_grad()
+        out = model(x)
+        if out.ndim == 3:
+            out, y = weft.reshape(out, (-1, out.shape[-1])), weft.reshape(y, (-1,))
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = []
+    for number in range(STEPS):
+        x, y = map(weft.asarray, batch(name, number))
+        if data is not None:
+            x, y = distributed.split(x, data), distributed.split(y, data)
+        losses.append(float(step(x, y)))
+    if lay_out is None:
+        return losses, {k: v.numpy() for k, v in model.state_dict().items()}, None
+    program = own_copy(step, None).programs[-1].program
+    return losses, {k: distributed.full(v).numpy() for k, v in model.state_dict().items()}, program
