@@ -111,3 +111,10 @@ def _latest(folder: Path) -> int:
     return max(
         (int(p.stem.split("-")[1]) for p in folder.glob("checkpoint-????????.s*")), default=0
     )
+
+
+def test_training_with_layouts_on_two_ranks() -> None:
+    status, out, error = run(2, "sharded_training.py", "transformer")
+    assert status == 0, error
+    for way in ("data", "fully sharded", "tensor"):
+        assert f"transformer: {way} agrees" in out

@@ -63,6 +63,7 @@ def check_way(op: Any, way: Way, parts: int, arrays: list[Any], attrs: Any, want
         for i, (state, array) in enumerate(zip(way.inputs, arrays, strict=True))
     ]
     outputs: list[list[Any]] = []
+    whole_kinds = [*[type_of(weft.asarray(a)) for a in arrays], *map(type_of, wanted)]
     for rank in range(parts):
         mine = [weft.asarray(share[rank]) for share in shares]
         kinds = []
@@ -71,7 +72,7 @@ def check_way(op: Any, way: Way, parts: int, arrays: list[Any], attrs: Any, want
             if isinstance(state, int):
                 shape[state] //= parts
             kinds.append(type_of(whole).like(shape=tuple(shape)))
-        here = local_attrs(op, attrs, [type_of(x) for x in mine], kinds)
+        here = local_attrs(op, attrs, whole_kinds, [type_of(x) for x in mine], kinds)
         out = bind(op, *mine, **here)
         results = out if isinstance(out, tuple) else (out,)
         assert [x.shape for x in results] == [kind.shape for kind in kinds], (op.name, str(way))

@@ -5,6 +5,7 @@ Run as a script, it checks all rows that fit on the ranks that MPI started.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +77,52 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+#: How tensor parallelism cuts each of them.
+RULES = {
+    "mlp": {"0": "columns", "3": "rows"},
+    "cnn": {"5": "rows"},
+    "recurrent": {"cell": "gates", "head": "rows"},
+    "transformer": {
+        "layer.self_attn": "heads",
+        "layer.linear1": "columns",
+        "layer.linear2": "rows",
+        "tokens": "vocabulary",
+        "head": "columns",
+    },
+}
+
+
+def _tensor(name: str) -> Callable[[nn.Module], Any]:
+    return lambda model: distributed.tensor_parallel(model, "model", RULES[name])
+
+
+#: Ways to lay out a model: the mesh, what is done to the model, and the axis that cuts the batch.
+WAYS: dict[str, tuple[dict[str, int], Callable[[str], Callable[[nn.Module], Any]], str | None]] = {
+    "data": ({"data": 2}, lambda _: lambda model: model, "data"),
+    "data 4": ({"data": 4}, lambda _: lambda model: model, "data"),
+    "fully sharded": ({"data": 2}, lambda _: distributed.fully_sharded, "data"),
+    "fully sharded 4": ({"data": 4}, lambda _: distributed.fully_sharded, "data"),
+    "tensor": ({"model": 2}, _tensor, None),
+    "data × tensor": ({"data": 2, "model": 2}, _tensor, "data"),
+    "fully sharded × tensor": (
+        {"data": 2, "model": 2},
+        lambda name: lambda model: distributed.fully_sharded(_tensor(name)(model)),
+        "data",
+    ),
+}
+
+
+def check(name: str, way: str, wanted: Any) -> Any:
+    """Train on this rank and compare with one process; returns the program."""
+    mesh, lay_out, data = WAYS[way]
+    with distributed.Mesh(mesh):
+        losses, values, program = train(name, lay_out(name), data)
+    np.testing.assert_allclose(losses, wanted[0], rtol=2e-4)
+    for key, value in wanted[1].items():
+        np.testing.assert_allclose(values[key], value, rtol=2e-3, atol=2e-5, err_msg=key)
+    return program
+
+
 def train(name: str, lay_out: Any = None, data: str | None = None) -> Any:
     """The losses and the parameters and buffers after some steps; the program, with a layout."""
     weft.manual_seed(3)
@@ -106,3 +153,13 @@ def train(name: str, lay_out: Any = None, data: str | None = None) -> Any:
         return losses, {k: v.numpy() for k, v in model.state_dict().items()}, None
     program = own_copy(step, None).programs[-1].program
     return losses, {k: distributed.full(v).numpy() for k, v in model.state_dict().items()}, program
+
+
+if __name__ == "__main__":
+    for model in sys.argv[1].split(","):
+        alone = train(model)
+        for way, (mesh, *_) in WAYS.items():
+            if np.prod(list(mesh.values())) == distributed.world_size():
+                check(model, way, alone)
+                if distributed.rank() == 0:
+                    sys.stdout.write(f"{model}: {way} agrees\n")

@@ -29,7 +29,7 @@ Entry = str | Sequence[str] | None
 T = TypeVar("T")
 
 
-def _cuts(x: Any, entries: Sequence[Entry], mesh: Mesh, op: str) -> Cuts:
+def cuts_of(x: Any, entries: Sequence[Entry], mesh: Mesh, op: str) -> Cuts:
     """The cuts that entries name; too few are followed by None."""
     if len(entries) > len(x.shape):
         raise DistributedError(
@@ -62,7 +62,7 @@ def layout(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
     """
     on = mesh or current_mesh()
     tensor = as_tensor(x, "layout")
-    cuts = _cuts(tensor, entries, on, "layout")
+    cuts = cuts_of(tensor, entries, on, "layout")
     if tensor._data.__class__ is Parts:
         return _relaid(tensor, cuts, on.axes)
     out: Tensor = bind(LAYOUT, tensor, mesh=on.axes, axes=cuts.axes, terms=())
@@ -80,14 +80,14 @@ def split(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
     """
     on = mesh or current_mesh()
     tensor = as_tensor(x, "split")
-    return _relaid(tensor, _cuts(tensor, entries, on, "split"), on.axes)
+    return _relaid(tensor, cuts_of(tensor, entries, on, "split"), on.axes)
 
 
 def from_local(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
     """The tensor of which x is the part of this rank; parts have one shape."""
     on = mesh or current_mesh()
     tensor = as_tensor(x, "from_local")
-    cuts = _cuts(tensor, entries, on, "from_local")
+    cuts = cuts_of(tensor, entries, on, "from_local")
     return _made(tensor._data, cuts, on.axes, tensor)
 
 

@@ -130,8 +130,8 @@ class Op:
             `weft.ir.ways`; None: those that follow from its traits
     terms   sets of operands: where those of a set are sums, of which each rank has a term, calls on
             the terms give terms of the results; None: as LINEAR or JOINT says
-    local_attrs  (attrs, input types, output types) -> the attributes that differ where a call runs
-            on parts of these types; None: `shape` is that of the result
+    local_attrs  (attrs, types, types of the parts) -> the attributes that differ where a call runs
+            on parts; types of operands, then results. None: `shape` is that of the result
 
     Facts that few cards have:
 

@@ -175,11 +175,16 @@ def by_letters(
 
 
 def local_attrs(
-    op: Op, attrs: Mapping[str, Any], inputs: Sequence[Type], outputs: Sequence[Type]
+    op: Op,
+    attrs: Mapping[str, Any],
+    whole: Sequence[Type],
+    inputs: Sequence[Type],
+    outputs: Sequence[Type],
 ) -> Mapping[str, Any]:
-    """The attributes of a call on parts; the types are those of the parts."""
+    """The attributes of a call on parts: `inputs` and `outputs` are the types of the parts, `whole`
+    those of the whole operands and results."""
     if op.local_attrs is not None:
-        return {**attrs, **op.local_attrs(attrs, tuple(inputs), tuple(outputs))}
+        return {**attrs, **op.local_attrs(attrs, tuple(whole), (*inputs, *outputs))}
     if "shape" in attrs and len(outputs) == 1 and isinstance(outputs[0], TensorType):
         return {**attrs, "shape": outputs[0].shape}
     return attrs

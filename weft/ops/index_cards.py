@@ -18,7 +18,7 @@ from weft.ir.types import TensorType
 from weft.ops.batch_index import gather_rule, getitem_rule, scatter_add_rule, setitem_rule
 from weft.ops.index_shape import TENSOR, Index, check_indices, full_index, indexed_shape
 from weft.ops.rules import apply, sum_to
-from weft.ops.ways import added_at, read_at, written_at
+from weft.ops.ways import added_at, read_at, section_attrs, written_at
 
 __all__ = ["GATHER", "GETITEM", "SCATTER_ADD", "SETITEM", "TENSOR", "check_indices"]
 
@@ -142,6 +142,7 @@ GETITEM = Op(
     traits=Trait.VIEW | Trait.LINEAR,
     scatters=_scatters,
     ways=read_at,
+    local_attrs=section_attrs,
 )
 GATHER = Op(
     "gather",
@@ -274,4 +275,5 @@ SCATTER_ADD: Op = Op(
     batch=scatter_add_rule,
     traits=Trait.LINEAR | Trait.WIDEN,
     ways=added_at,
+    local_attrs=section_attrs,
 )

@@ -14,7 +14,7 @@ from weft.ir.op import Cost, Op, Trait, Types
 from weft.ir.types import TensorType
 from weft.ops.batching import leading
 from weft.ops.rules import check_kind, check_same
-from weft.ops.ways import but_last
+from weft.ops.ways import gated
 
 
 def _check(state: TensorType, gates: int, *operands: TensorType) -> None:
@@ -113,7 +113,7 @@ lstm_gates = Op(
     vjp=(_lstm_vjp_gates, _lstm_vjp_c),
     batch=leading,
     cost=_cost,
-    ways=but_last(1),
+    ways=gated(4, 1, 1, 1, 4),
 )
 
 # --- GRU ---------------------------------------------------------------------------------------
@@ -170,5 +170,5 @@ gru_gates = Op(
     vjp=(_gru_vjp_x, _gru_vjp_hidden, _gru_vjp_h),
     batch=leading,
     cost=_cost,
-    ways=but_last(1),
+    ways=gated(3, 3, 1, 1),
 )

@@ -97,6 +97,26 @@ def but_last(core: int) -> Callable[..., Ways]:
     return ways
 
 
+def gated(*sections: int) -> Callable[..., Ways]:
+    """Cells of recurrent layers: the batch, and the features of operands and results that have so
+    many sections of them."""
+
+    def ways(inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
+        yield from but_last(1)(inputs, outputs)
+        last = inputs[0].ndim - 1
+        states = tuple(_at(last, count) for count in sections)
+        size = inputs[0].shape[last]
+        if _is_cuttable(size):
+            yield Way(
+                states[: len(inputs)],
+                states[len(inputs) :],
+                size // sections[0],
+                even=False,
+            )
+
+    return ways
+
+
 # --- views ---------------------------------------------------------------------------------------
 
 
@@ -164,6 +184,9 @@ def joined(inputs: Types, outputs: Types, *, axis: int) -> Ways:
     for other, size in enumerate(outputs[0].shape):
         if other != axis and _is_cuttable(size):
             yield Way((other,) * len(inputs), (other,), size)
+    size = inputs[0].shape[axis]
+    if _is_cuttable(size) and size and all(kind.shape[axis] == size for kind in inputs):
+        yield Way((axis,) * len(inputs), (_at(axis, len(inputs)),), size, even=False)
 
 
 # --- parts by index ------------------------------------------------------------------------------
@@ -196,6 +219,52 @@ def read_at(inputs: Types, _outputs: Types, *, index: Any) -> Ways:
     rest = (None,) * (len(inputs) - 1)
     for axis, place in _kept_axes(inputs[0].shape, index):
         yield Way((axis, *rest), (place,), inputs[0].shape[axis])
+    if not rest:
+        for axis, place, sections, size in _sections(inputs[0].shape, index):
+            yield Way((Interleaved(axis, sections),), (place,), size, even=False)
+
+
+def _bounds(part: Any) -> tuple[int, int] | None:
+    """Where a slice begins and ends, if it says both as numbers that count from the front."""
+    if not isinstance(part, slice) or part.step not in (None, 1):
+        return None
+    start, stop = 0 if part.start is None else part.start, part.stop
+    if start.__class__ is int and stop.__class__ is int and 0 <= start < stop:
+        return start, stop
+    return None
+
+
+def _sections(shape: tuple[Any, ...], index: Any) -> Iterator[tuple[int, int, int, int]]:
+    """The axes of which an index takes one of several equal sections: the axis, where it is in the
+    result, how many sections there are, and the size of one."""
+    axis = place = 0
+    for part in full_index(index, len(shape)):
+        bounds, size = _bounds(part), None if part is None else shape[axis]
+        if bounds is not None and size.__class__ is int and bounds[1] <= size:
+            length = bounds[1] - bounds[0]
+            if length < size and size % length == 0 and bounds[0] % length == 0:
+                yield axis, place, size // length, length
+        place += part is None or isinstance(part, slice)
+        axis += part is not None
+
+
+def section_attrs(attrs: Any, whole: Types, local: Types) -> dict[str, Any]:
+    """The attributes of a call on parts of sections: of each the same share."""
+    adds = "shape" in attrs
+    size, part = (whole[-1], local[-1]) if adds else (whole[0], local[0])
+    found: dict[str, Any] = {"shape": local[-1].shape} if adds else {}
+    parts = full_index(attrs["index"], size.ndim)
+    axis = 0
+    for i, each in enumerate(parts):
+        if each is None:
+            continue
+        bounds = _bounds(each)
+        if bounds is not None and size.shape[axis] != part.shape[axis]:
+            ranks = size.shape[axis] // part.shape[axis]
+            parts[i] = slice(bounds[0] // ranks, bounds[1] // ranks)
+            found["index"] = tuple(parts)
+        axis += 1
+    return found
 
 
 def added_at(inputs: Types, outputs: Types, *, shape: Any, index: Any) -> Ways:
@@ -203,6 +272,9 @@ def added_at(inputs: Types, outputs: Types, *, shape: Any, index: Any) -> Ways:
     rest = (None,) * (len(inputs) - 1)
     for axis, place in _kept_axes(outputs[0].shape, index):
         yield Way((place, *rest), (axis,), outputs[0].shape[axis])
+    if not rest:
+        for axis, place, sections, size in _sections(outputs[0].shape, index):
+            yield Way((place,), (Interleaved(axis, sections),), size, even=False)
     parts = full_index(index, outputs[0].ndim)
     at = next((i for i, part in enumerate(parts) if part is TENSOR), None)
     if at is not None and len(inputs) == 2 and all(part == slice(None) for part in parts[:at]):

@@ -150,7 +150,9 @@ class _Split:
         inputs = [known[value] for value in node.inputs]
         outputs = [self.local(value.type) for value in node.outputs]
         combine = self._combined(node)
-        attrs = local_attrs(node.op, node.attrs, [value.type for value in inputs], outputs)
+        whole = [value.type for value in (*node.inputs, *node.outputs)]
+        given = [value.type for value in inputs]
+        attrs = local_attrs(node.op, node.attrs, whole, given, outputs)
         graphs = [self.graph(graph) for graph in node.graphs]
         types = infer_types(node.op, inputs, attrs, graphs)
         if not node.op.data_shape and list(types) != outputs:

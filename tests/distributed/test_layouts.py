@@ -1,0 +1,243 @@
+"""Programs for one machine, laid out over a mesh: types, splits, training, errors."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import sharded_training
+
+import weft
+from weft import distributed, nn
+from weft.ir.cuts import Cuts
+from weft.passes.layouts.program import rank_program
+from weft.passes.layouts.split import split
+
+MESH = (("data", 2), ("model", 2))
+
+
+@functools.cache
+def alone(name: str) -> Any:
+    return sharded_training.train(name)
+
+
+@pytest.mark.parametrize("way", sharded_training.WAYS)
+@pytest.mark.parametrize("name", sharded_training.MODELS)
+def test_training_equals_that_of_one_process(name: str, way: str) -> None:
+    ranks = math.prod(sharded_training.WAYS[way][0].values())
+    programs = distributed.run_virtual(ranks, sharded_training.check, name, way, alone(name))
+    found = programs[0].split
+    found.laid_out.verify()
+    found.local.verify()
+    assert all(p.split.local.equals(found.local) for p in programs)
+
+
+def parsed(text: str) -> weft.Graph:
+    return weft.parse_graph(text)
+
+
+MLP = """graph @f(%x: f32[8{data},4], %w1: f32[4,16{model}], %w2: f32[16{model},4]) {
+  %0: f32[8,16] = matmul %x, %w1
+  %1: f32[8,16] = relu %0
+  %2: f32[8,4] = matmul %1, %w2
+  return %2
+}"""
+
+
+def test_layouts_of_all_values() -> None:
+    made = rank_program(parsed(MLP), MESH)
+    assert str(made.laid_out).splitlines()[-6:] == [
+        "  %0: f32[8{data},16{model}] = matmul %x, %w1",
+        "  %1: f32[8{data},16{model}] = relu %0",
+        "  %2: f32[8{data},4]{+model} = matmul %1, %w2",
+        "  %3: f32[8{data},4] = layout[mesh=(('data', 2), ('model', 2)), "
+        "axes=(('data',), ()), terms=()] %2",
+        "  return %3",
+        "}",
+    ]
+    assert weft.parse_graph(str(made.laid_out)).equals(made.laid_out)
+    assert split(made.laid_out, MESH).equals(made.local)
+
+
+def test_the_program_of_one_rank() -> None:
+    made = rank_program(parsed(MLP), MESH)
+    assert str(made.local).splitlines()[-5:] == [
+        "  %1: f32[4,8] = relu %0",
+        "  %2: f32[4,4] = matmul %1, %w2",
+        "  %3: f32[4,4] = all_reduce[mesh=(('data', 2), ('model', 2)), over=('model',)] %2",
+        "  return %3",
+        "}",
+    ]
+    assert str(made.report) == (
+        "1 messages, 64 bytes sent by each rank\n"
+        "  all_reduce over model: f32[8{data},4]{+model} -> f32[8{data},4], 64 bytes, "
+        "for the result"
+    )
+
+
+#: (graph, the collectives of the rank's program)
+INSERTED = {
+    "terms that are to be cut are scattered": (
+        "graph @f(%x: f32[8,16{model}], %w: f32[16{model},4]) {\n"
+        "  %0: f32[8,4] = matmul %x, %w\n"
+        "  %1: f32[8,4] = layout[mesh=(('data', 2), ('model', 2)), axes=(('model',), ()), "
+        "terms=()] %0\n  return %1\n}",
+        ["reduce_scatter"],
+    ),
+    "another axis": (
+        "graph @f(%x: f32[8{data},4]) {\n  %0: f32[8,4] = cumulative_sum[axis=0] %x\n"
+        "  return %0\n}",
+        ["all_gather"],
+    ),
+    "from one axis to another": (
+        "graph @f(%x: f32[8{data},400]) {\n"
+        "  %0: f32[8,400] = layout[mesh=(('data', 2), ('model', 2)), axes=((), ('data',)), "
+        "terms=()] %x\n  return %0\n}",
+        ["all_to_all"],
+    ),
+    "of two mesh axes on one axis the first": (
+        "graph @f(%x: f32[8{data,model},4]) {\n"
+        "  %0: f32[8,4] = layout[mesh=(('data', 2), ('model', 2)), axes=(('model',), ()), "
+        "terms=()] %x\n  return %0\n}",
+        ["all_gather", "own_part"],
+    ),
+    "the largest over ranks": (
+        "graph @f(%x: f32[800{data},400]) {\n"
+        "  %0: f32[400] = max[axis=(0,), keepdims=False] %x\n  return %0\n}",
+        ["all_reduce_extreme"],
+    ),
+    "what is not needed": (
+        "graph @f(%x: f32[8{data},4]) {\n  %0: f32[8,4] = exp %x\n"
+        "  %1: f32[4,8] = permute_dims[axes=(1, 0)] %0\n  return %1\n}",
+        [],
+    ),
+    "merged axes": (
+        "graph @f(%x: f32[5,8{data},4]) {\n  %0: f32[40,4] = reshape[shape=(40, 4)] %x\n"
+        "  %1: f32[4,40] = permute_dims[axes=(1, 0)] %0\n  %2: f32[4,4] = matmul %1, %0\n"
+        "  return %2\n}",
+        ["all_reduce"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", INSERTED)
+def test_collectives_that_are_inserted(what: str) -> None:
+    text, wanted = INSERTED[what]
+    made = rank_program(parsed(text), MESH)
+    assert [node.op.name for node in made.local.nodes if node.op.collective] == wanted
+
+
+def carried(x: weft.Tensor, w: weft.Tensor) -> weft.Tensor:
+    def body(h: weft.Tensor, _: weft.Tensor) -> tuple[weft.Tensor, weft.Tensor]:
+        h = weft.tanh(h @ w)
+        return h, h.sum(axis=0)
+
+    h, sums = weft.scan(body, x, weft.arange(100))
+    return h.sum() + sums.sum()
+
+
+def test_loops_keep_layouts() -> None:
+    x, w = weft.spec((8, 4)), weft.spec((4, 4))
+    graph = weft.make_graph(carried, x, w)
+    graph.inputs[0].type = x.cut(Cuts((("data",), ())))
+    made = rank_program(graph, MESH)
+    (loop,) = [node for node in made.local.nodes if node.op.loop]
+    assert not [node for node in loop.graphs[0].nodes if node.op.collective]
+    assert [str(v.type) for v in loop.outputs] == ["f32[4,4]", "f32[100,4]"]
+
+
+def test_eager_calls_are_refused() -> None:
+    def rank() -> None:
+        x = distributed.split(weft.ones(4), "ranks")
+        assert (x.shape, str(x.type)) == ((4,), "f32[4{ranks}]")
+        assert repr(x) == "tensor(<part of float32[4{ranks}]>)"
+        for call in (lambda: x + 1, lambda: x.sum(), lambda: weft.concat([x, x])):
+            with pytest.raises(weft.errors.WeftError, match="over several ranks"):
+                call()
+        with pytest.raises(weft.errors.DistributedError, match="over several ranks"):
+            x.numpy()
+
+    distributed.run_virtual(2, rank)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: distributed.split(weft.ones(5), "ranks"), "size 5, which 2 ranks do not divide"),
+        (lambda: distributed.split(weft.ones(4), "rows"), "has no axis 'rows'"),
+        (lambda: distributed.split(weft.ones(4), None, "ranks"), "2 entries for a tensor of 1"),
+        (
+            lambda: distributed.layout(weft.ones((4, 4)), "ranks", "ranks"),
+            "cuts two axes of one tensor",
+        ),
+        (
+            lambda: distributed.tensor_parallel(nn.Linear(4, 4), "ranks", {"no": "rows"}),
+            "no module is named 'no'",
+        ),
+        (
+            lambda: distributed.tensor_parallel(
+                nn.Sequential(nn.Linear(4, 4)), "ranks", {"0": "heads"}
+            ),
+            "the rule 'heads' is for MultiheadAttention",
+        ),
+    ],
+)
+def test_bad_layouts(call: Any, message: str) -> None:
+    with pytest.raises(weft.errors.WeftError, match=message):
+        distributed.run_virtual(2, call)
+
+
+def test_inputs_that_differ_between_ranks_are_refused() -> None:
+    @weft.compile
+    def f(x: weft.Tensor, y: weft.Tensor) -> weft.Tensor:
+        return (x * y).sum()
+
+    def rank() -> None:
+        f(distributed.split(weft.ones(4), "ranks"), weft.ones(4) * distributed.rank())
+
+    with pytest.raises(weft.errors.DistributedError, match=r"%y .* is not the same on all"):
+        distributed.run_virtual(2, rank)
+
+
+def test_collectives_are_refused_in_programs_with_layouts() -> None:
+    @weft.compile
+    def f(x: weft.Tensor) -> weft.Tensor:
+        return distributed.all_reduce(x)
+
+    def rank() -> None:
+        f(distributed.split(weft.ones(4), "ranks"))
+
+    with pytest.raises(weft.errors.DistributedError, match="the compiler inserts collectives"):
+        distributed.run_virtual(2, rank)
+
+
+def test_results_that_are_cut_stay_cut() -> None:
+    @weft.compile
+    def double(x: weft.Tensor) -> weft.Tensor:
+        return x * 2
+
+    def rank() -> tuple[Any, Any]:
+        y = double(distributed.split(weft.arange(4), "ranks"))
+        return distributed.local(y).tolist(), distributed.full(y).tolist()
+
+    assert distributed.run_virtual(2, rank) == [([0, 2], [0, 2, 4, 6]), ([4, 6], [0, 2, 4, 6])]
+
+
+def test_gradients_of_a_layout() -> None:
+    def f(x: weft.Tensor) -> weft.Tensor:
+        return (distributed.layout(x, "ranks") ** 2).sum()
+
+    def rank() -> Any:
+        return distributed.full(weft.compile(weft.grad(f))(weft.tensor([1.0, 2.0]))).numpy()
+
+    for found in distributed.run_virtual(2, rank):
+        np.testing.assert_array_equal(found, [2.0, 4.0])
+    with distributed.Mesh({"ranks": 1}):
+        weft.check_grads(f, (weft.tensor([1.0, 2.0], dtype=weft.float64),))
+        np.testing.assert_array_equal(
+            weft.vmap(lambda x: distributed.layout(x, "ranks"))(weft.ones((2, 3))).numpy(),
+            np.ones((2, 3)),
+        )
