@@ -18,9 +18,9 @@ from weft.distributed.mesh import Mesh as Mesh
 from weft.distributed.mesh import barrier as barrier
 from weft.distributed.mesh import rank as rank
 from weft.distributed.mesh import world_size as world_size
-from weft.distributed.part import part as part
 from weft.distributed.parallel import fully_sharded as fully_sharded
 from weft.distributed.parallel import shard as shard
 from weft.distributed.parallel import tensor_parallel as tensor_parallel
+from weft.distributed.part import part as part
 from weft.distributed.start import init as init
 from weft.distributed.virtual import run_virtual as run_virtual
