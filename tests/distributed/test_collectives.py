@@ -13,12 +13,12 @@ def test_values(row: collective_rows.Row) -> None:
     distributed.run_virtual(collective_rows.RANKS, collective_rows.check_row, row)
 
 
+def test_messages() -> None:
+    distributed.run_virtual(collective_rows.RANKS, collective_rows.check_messages)
+
+
 @pytest.mark.parametrize(
     "row", [r for r in collective_rows.ROWS if "float64" in r.dtypes], ids=lambda row: row.name
 )
 def test_gradients(row: collective_rows.Row) -> None:
     distributed.run_virtual(collective_rows.RANKS, collective_rows.check_gradient, row)
-
-
-def _test(x):
-    pass

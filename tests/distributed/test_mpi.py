@@ -118,3 +118,16 @@ def test_training_with_layouts_on_two_ranks() -> None:
     assert status == 0, error
     for way in ("data", "fully sharded", "tensor"):
         assert f"transformer: {way} agrees" in out
+
+
+def test_1f1b_needs_less_memory_than_gpipe() -> None:
+    """The first of two stages holds 16 micro-batches of 3 MB or more, or 2 of them."""
+    grown = {}
+    for schedule in ("gpipe", "1f1b"):
+        status, out, error = run(2, "pipeline_memory.py", schedule)
+        assert status == 0, error
+        found = re.search(r"rank 0 grew by (\d+) MB", out)
+        assert found
+        grown[schedule] = int(found[1])
+    assert grown["gpipe"] > 40
+    assert grown["1f1b"] < grown["gpipe"] - 25

@@ -14,7 +14,7 @@ import numpy as np
 
 import weft
 from weft import distributed
-from weft.base.world import ranks_of
+from weft.base.world import current_world, ranks_of
 
 AXES = {"a": 2, "b": 2}
 RANKS = 4
@@ -209,10 +209,35 @@ def check_gradient(row: Row) -> None:
         np.testing.assert_allclose(tangent.numpy(), row.call(x).numpy(), err_msg=row.name)
 
 
+def check_messages() -> None:
+    """Arrays from each rank to each other one, large ones before anybody takes them."""
+    world = current_world()
+    others = [rank for rank in range(RANKS) if rank != world.rank]
+    kinds = [
+        ((), "float32"), ((0, 3), "float64"), ((3, 2), "bfloat16"), ((5,), "bool"),
+        ((300, 1000), "float32"), ((2,), "complex64"), ((1, 1, 2), "int64"),
+    ]  # fmt: skip
+
+    def array(shape: tuple[int, ...], dtype: str, sender: int) -> Any:
+        return weft.full(shape, sender, dtype=getattr(weft, dtype)).numpy()
+
+    for other in others:
+        for shape, dtype in kinds:
+            given = array(shape, dtype, world.rank).copy()
+            world.post(given, other)
+            given[...] = 7  # it was sent as it was
+    for other in others:
+        for shape, dtype in kinds:
+            found, wanted = world.take(other), array(shape, dtype, other)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_array_equal(found, wanted)
+
+
 if __name__ == "__main__":
     distributed.init(timeout=30)
     for row in ROWS:
         check_row(row)
         if "float64" in row.dtypes:
             check_gradient(row)
+    check_messages()
     sys.stdout.write(f"rank {distributed.rank()}: {len(ROWS)} rows\n")  # in one piece

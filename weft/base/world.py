@@ -91,6 +91,12 @@ class World(Protocol):
     def barrier(self) -> None:
         """Returns when all ranks have called it."""
 
+    def post(self, x: Array, rank: int) -> None:
+        """Send an array to another rank. It returns before that takes it; x may change then."""
+
+    def take(self, rank: int) -> Array:
+        """The next array that another rank posted to this one."""
+
 
 def ranks_of(rank: int, mesh: Axes, over: tuple[str, ...]) -> list[int]:
     """The ranks of the group of `rank` over some axes of a mesh."""
@@ -163,6 +169,12 @@ class Alone:
 
     def barrier(self) -> None:
         pass
+
+    def post(self, x: Array, rank: int) -> None:
+        raise DistributedError(f"there is no rank {rank}")
+
+    def take(self, rank: int) -> Array:
+        raise DistributedError(f"there is no rank {rank}")
 
     def all_reduce(self, x: Array, op: str) -> Array:
         return x.copy()

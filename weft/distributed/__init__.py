@@ -22,5 +22,6 @@ from weft.distributed.parallel import fully_sharded as fully_sharded
 from weft.distributed.parallel import shard as shard
 from weft.distributed.parallel import tensor_parallel as tensor_parallel
 from weft.distributed.part import part as part
+from weft.distributed.pipeline import pipeline as pipeline
 from weft.distributed.start import init as init
 from weft.distributed.virtual import run_virtual as run_virtual

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor
 from weft.distributed.collectives import added, broadcast
 from weft.distributed.mesh import Mesh, current_mesh
+from weft.distributed.pipeline import Pipeline
 from weft.nn.module import Module
+from weft.ops.shape import concat
 
 __all__ = ["data_parallel"]
 
@@ -44,7 +46,23 @@ def data_parallel(
     with no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor[...] = broadcast(tensor, over, mesh=on)
+    if isinstance(model, Pipeline):
+        model.average_gradients(lambda grads: _averages(grads, mean))
+        return model
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.register_hook(mean)
     return model
+
+
+def _averages(grads: list[Tensor], mean: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Averages of several tensors, in one message for each dtype."""
+    found: dict[int, Tensor] = {}
+    for dtype in dict.fromkeys(grad.dtype for grad in grads):
+        numbers = [i for i, grad in enumerate(grads) if grad.dtype == dtype]
+        whole = mean(concat([grads[i].reshape(-1) for i in numbers]))
+        start = 0
+        for i in numbers:
+            found[i] = whole[start : start + grads[i].size].reshape(grads[i].shape)
+            start += grads[i].size
+    return [found[i] for i in range(len(grads))]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dtypes import DTYPES
 from weft.base.errors import DistributedError
 from weft.base.lazy import Lazy
 from weft.base.world import Array, Axes, Group, check_mesh, ranks_of
@@ -128,6 +129,15 @@ class _Group:
         """Machine code does not call it."""
 
 
+#: The head of a message between two ranks: sizes of axes, -1 where there is none; a dtype.
+_MOST_AXES = 32
+_NUMBERED = dict(enumerate(DTYPES.values()))
+
+
+def _code(dtype: Any) -> int:
+    return next(number for number, known in _NUMBERED.items() if known.numpy == dtype)
+
+
 def _bytes(x: Array) -> Array:
     """An array as bytes: MPI knows no bfloat16 or float8."""
     return x.reshape(-1).view(np.uint8)
@@ -148,6 +158,8 @@ class MpiWorld:
         self.size: int = self._comm.Get_size()
         self.watchdog = Watchdog(self.rank, timeout, self.abort)
         self._groups: dict[Any, Group] = {}
+        self._messages = self._comm.Dup()
+        self._posted: list[tuple[Any, Array]] = []  # that may be on their way, with their arrays
 
     def group(self, mesh: Axes, over: tuple[str, ...]) -> Group:
         key = mesh, over
@@ -163,6 +175,23 @@ class MpiWorld:
         self.watchdog.begin("barrier")
         self._comm.Barrier()
         self.watchdog.end()
+
+    def post(self, x: Array, rank: int) -> None:
+        self._posted = [(request, kept) for request, kept in self._posted if not request.Test()]
+        given = np.array(x, order="C")
+        head = np.array([*given.shape, *[-1] * (_MOST_AXES - x.ndim), _code(x.dtype)], np.int64)
+        for kept in (head, _bytes(given)):
+            self._posted.append((self._messages.Isend(kept, rank), kept))
+
+    def take(self, rank: int) -> Array:
+        self.watchdog.begin(f"a message from rank {rank}")
+        head = np.empty(_MOST_AXES + 1, np.int64)
+        self._messages.Recv(head, rank)
+        shape = [int(size) for size in head[:-1] if size >= 0]
+        found = np.empty(shape, _NUMBERED[int(head[-1])].numpy)
+        self._messages.Recv(_bytes(found), rank)
+        self.watchdog.end()
+        return found
 
     def abort(self) -> None:
         """End all ranks."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +33,7 @@ class _Hub:
         self.timeout = timeout
         self.error: tuple[int, BaseException] | None = None
         self._meetings: dict[tuple[int, ...], _Meeting] = {}
+        self._boxes: dict[tuple[int, int], queue.SimpleQueue[Array]] = {}
         self._lock = threading.Lock()
 
     def meeting(self, ranks: tuple[int, ...]) -> _Meeting:
@@ -41,6 +44,18 @@ class _Hub:
                 if self.error is not None:
                     found.barrier.abort()
             return found
+
+    def box(self, source: int, target: int) -> queue.SimpleQueue[Array]:
+        """The arrays that one rank has posted to another."""
+        with self._lock:
+            return self._boxes.setdefault((source, target), queue.SimpleQueue())
+
+    def check(self, rank: int, other: int, until: float) -> None:
+        """Raise an error if there is no hope for a message, or it has taken too long."""
+        if self.error is not None:
+            raise _Stopped(f"rank {self.error[0]} failed: {self.error[1]}")
+        if time.monotonic() > until:
+            raise DistributedError(f"rank {rank} waited {self.timeout:g} s for rank {other}")
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Wake all ranks that wait: one of them will not come."""
@@ -152,6 +167,17 @@ class VirtualWorld:
 
     def barrier(self) -> None:
         self._group(list(range(self.size)), "all").wait()
+
+    def post(self, x: Array, rank: int) -> None:
+        self._hub.box(self.rank, rank).put(x.copy())
+
+    def take(self, rank: int) -> Array:
+        box, until = self._hub.box(rank, self.rank), time.monotonic() + self._hub.timeout
+        while True:
+            try:
+                return box.get(timeout=0.02)
+            except queue.Empty:
+                self._hub.check(self.rank, rank, until)
 
     def _group(self, ranks: list[int], key: Any) -> _Group:
         found = self._groups.get(key)

@@ -8,8 +8,8 @@ says what is where.
 A part holds the tree of its rank (`weft.interop.tree`) and the arrays that this rank writes: of
 arrays that several ranks have alike, one of them writes each. The name of an array and its shape as
 a whole do not depend on the number of ranks: any number of them can read it. Arrays that are no
-parts of a whole and differ between ranks are kept for each of them; these go back to the same number
-of ranks only.
+parts of a whole and differ between ranks are kept for each of them; these go back to the same
+number of ranks only.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class ShardedPart:
 
 
 def _digest(array: Array) -> int:
-    return zlib.crc32(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def _whole(array: Array) -> list[Any]:
