@@ -316,3 +316,32 @@ def test_to_dot() -> None:
     assert "f64[2]" in text
     assert text.count("->") == 4
     assert weft.inspect.to_dot(weft.ones(2)).count("->") == 0
+
+
+OTHERS: dict[str, tuple[Any, int]] = {
+    "dtype": (lambda xp, x: x.astype(np.float64), 1),
+    "shape": (lambda xp, x: np.zeros(1, np.float32), 1),
+    "larger": (lambda xp, x: np.zeros(9, np.float32), 1),
+    "None": (lambda xp, x: None, 1),
+    "one of two": (lambda xp, x: x, 2),
+    "smaller second": (lambda xp, x: (x, x[:1]), 2),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "interpret", "native", "dataflow", "split"])
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_custom_op_that_gives_another_type_than_it_says(what: str, backend: str) -> None:
+    """Machine code reads as much memory as the type rule says."""
+    function, count = OTHERS[what]
+    op = weft.custom_op(
+        f"other_{what}".replace(" ", "_"),
+        infer=lambda x: x if count == 1 else (x, x),
+        outputs=count,
+    )(function)
+
+    def f(x: Any) -> Any:
+        return op(x) + 1 if count == 1 else op(x)[1] + 1
+
+    call = f if backend == "eager" else weft.compile(f, backend=backend)
+    with pytest.raises(weft.errors.DTypeError, match="its type rule says"):
+        call(weft.ones(3))

@@ -175,3 +175,33 @@ def test_sums_over_axes_in_another_order() -> None:
         x = weft.asarray(rng.standard_normal((2, 3, 4, 5)))
         for found, wanted in zip(compiled(x), sums(x), strict=True):
             np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12, atol=1e-12)
+
+
+REPLACED: dict[str, tuple[Any, Any]] = {
+    "sin": (lambda x: weft.sin(x) * 2 + x, lambda x: x * 0 + 5),
+    "add": (lambda x: (x + x * 2).exp(), lambda a, b: a * 0 + 0.5),
+    "matmul": (lambda x: weft.relu(x @ x.T) + 1, lambda a, b: np.matmul(a, b) * 0 + 3),
+    "softmax": (lambda x: weft.softmax(x, axis=-1) + 1, lambda x, axis: x * 0 + 7),
+    "sum": (lambda x: x.sum(axis=0) * 2, lambda x, axis, keepdims: x.mean(axis)),
+}
+
+
+@pytest.mark.parametrize("backend", ["interpret", "native", "dataflow", "split"])
+@pytest.mark.parametrize("name", REPLACED)
+def test_kernels_of_users_are_called_in_machine_code(name: str, backend: str) -> None:
+    """Eager code calls them: compiled code does, too, also inside of what would be fused."""
+    call, kernel = REPLACED[name]
+    x = weft.randn(3, 3)
+    before = call(x).numpy()
+    weft.register_kernel(name)(kernel)
+    wanted = call(x).numpy()
+    assert not np.allclose(before, wanted)
+    compiled = weft.compile(lambda x: call(x), backend=backend)
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(x).numpy(), wanted, rtol=1e-6)
+
+
+def test_a_kernel_that_gives_another_shape_is_an_error() -> None:
+    weft.register_kernel("sin")(lambda x: np.zeros(7, np.float32))
+    with pytest.raises(weft.errors.ShapeError, match=r"gave f32\[7\], and f32\[3\] was planned"):
+        weft.compile(lambda x: weft.sin(x) + 1, backend="native")(weft.ones(3))

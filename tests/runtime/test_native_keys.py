@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.autodiff.function import _CUSTOM
+from weft.autodiff.custom_op import _CUSTOM
 from weft.ir.dispatch import register_kernel
 from weft.ir.graph import Graph
 from weft.ir.op import OPS

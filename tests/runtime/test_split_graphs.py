@@ -525,3 +525,122 @@ def test_rules_that_fit_nothing_are_named() -> None:
         assert "none of the devices that may be used" in str(only.fallbacks[0])
     with pytest.raises(DeviceError, match="'ort:'"):
         weft.place(graph, {"exp": "ort:"})
+
+
+@pytest.mark.parametrize("far", [False, True], ids=["shared memory", "put and get"])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: [np.sin(x[0].astype(np.float64))],
+        lambda x: [np.sin(x[0])[:1].copy()],
+        lambda x: None,
+        lambda x: [[1.0, 2.0]],
+        lambda x: [weft.asarray(x[0])],
+    ],
+    ids=["float64", "too small", "None", "a list", "a tensor"],
+)
+def test_what_an_engine_gives_is_checked(made: Any, far: bool) -> None:
+    options = {"put": lambda a: a, "get": lambda a: a} if far else {}
+    with split.engines("npu", compile=lambda graph: made, **options):
+        f = weft.compile(lambda x: weft.sin(x) + 1, backend=weft.Split({"sin": "npu"}))
+        with pytest.raises(DeviceError, match="npu gave"):
+            f(weft.ones(3, 3))
+
+
+def test_engines_are_checked_when_they_are_made() -> None:
+    for name in ("", 3, "a b", "auto"):
+        with pytest.raises(RangeError, match="no name of a device"):
+            weft.register_engine(weft.Engine(name, compile=lambda g: g))  # type: ignore[arg-type]
+    with pytest.raises(RangeError, match="flops is 0"):
+        weft.Rates(0, 1, 1)
+    for wrong in ({"rates": "fast"}, {"memory": "1GB"}, {"compile": None}):
+        with pytest.raises(weft.errors.WeftError, match=next(iter(wrong))):
+            weft.register_engine(weft.Engine("npu", **{"compile": lambda g: g, **wrong}))
+
+    def no(_array: Any) -> Any:
+        raise ZeroDivisionError("no")
+
+    with split.engines("npu", put=no):
+        f = weft.compile(lambda x: weft.sin(x) + 1, backend=weft.Split({"sin": "npu"}))
+        with pytest.raises(DeviceError, match="npu cannot take or give an array: no"):
+            f(weft.ones(3, 3))
+    graph = weft.make_graph(weft.sin, weft.spec(3))
+    raised = pytest.raises(DeviceError, match="refuses of npu raised ZeroDivisionError")
+    with split.engines("npu", refuses=lambda node: 1 / 0), raised:
+        weft.place(graph, {"sin": "npu"})
+    with split.engines("npu", refuses=lambda node: node.op.name == "sin"):
+        placed = weft.place(weft.make_graph(weft.sin, weft.spec(3)), {"sin": "npu"})
+        assert "it says no" in placed.explain()
+
+
+def test_transfers_overlap_with_the_work_of_their_device() -> None:
+    running: list[str] = []
+    beside: list[bool] = []
+
+    def slow(what: str, call: Any) -> Any:
+        def done(*args: Any) -> Any:
+            beside.append(bool(running) and what not in running)
+            running.append(what)
+            time.sleep(0.02)
+            running.remove(what)
+            return call(*args)
+
+        return done
+
+    def f(x: Any) -> Any:
+        i = weft.tensor(0.0)
+        total = x * 0
+        while i < 4:
+            with weft.device("npu"):
+                y = weft.sin(x + i)
+            total = total + y
+            i = i + 1
+        return total
+
+    options = {"compile": lambda graph: slow("run", interpreted_run(graph))}
+    rates = weft.Rates(1e12, 1e11, 1e-5, 1e9, 0.02)
+    with split.engines("npu", put=slow("put", lambda a: a), rates=rates, **options):
+        made = weft.compile(f, backend=weft.Split(threads=3))
+        np.testing.assert_allclose(made(weft.ones(2)).numpy(), f(weft.ones(2)).numpy(), rtol=1e-6)
+    assert any(beside)
+
+
+def interpreted_run(graph: Graph) -> Any:
+    prepared = PreparedGraph(graph)
+
+    def run(arrays: Any) -> Any:
+        return [x.numpy() for x in interpreted(prepared, [weft.asarray(a) for a in arrays])]
+
+    return run
+
+
+@pytest.mark.parametrize("pool", ["adaptive_avg_pool2d", "adaptive_max_pool2d"])
+def test_windows_as_large_as_the_image(pool: str) -> None:
+    made = weft.compile(lambda x: getattr(nn.functional, pool)(x, 1), backend="split")
+    for height, width in ((8, 8), (9, 7), (2, 3)):
+        x = weft.randn(2, 1, height, width)
+        wanted = getattr(nn.functional, pool)(x, 1).numpy()
+        np.testing.assert_allclose(made(x).numpy(), wanted, rtol=1e-5)
+
+
+def test_sizes_of_rows_taken_in_a_loop_reach_every_segment() -> None:
+    """The backward needs the size on the CPU, where a stack tells it, and on the device."""
+
+    def f(x: Any) -> Any:
+        i = weft.tensor(0)
+        s = x.sum() * 0
+        while i < 3:
+            s = s + x[x > i * 0.1].sum()
+            i = i + 1
+        return s
+
+    def picks(node: Node) -> bool:
+        return node.op.name not in ("broadcast_to", "full")
+
+    with split.engines("npu"):
+        for rule in (picks, lambda node: not picks(node), lambda _node: True):
+            x = weft.tensor([1.0, -2.0, 0.15, 3.0], requires_grad=True)
+            y = weft.compile(f, backend=weft.Split({rule: "npu"}))(x)
+            y.backward()
+            assert float(y) == pytest.approx(12.3)
+            np.testing.assert_allclose(x.grad.numpy(), [3, 0, 2, 3])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from weft.autodiff.node import (
     FREED,
@@ -24,16 +23,14 @@ from weft.autodiff.tape import anomaly
 from weft.autodiff.transforms.custom import CustomCall, call_custom
 from weft.autodiff.transforms.levels import innermost_level
 from weft.autodiff.transforms.trees import FLOATS
-from weft.base.errors import DTypeError, ShapeError
-from weft.core.bind import bind, recorder
+from weft.base.errors import ShapeError
+from weft.core.bind import recorder
 from weft.core.grad_mode import enable_grad, is_grad_enabled, no_grad
-from weft.core.operands import as_tensor
 from weft.core.tensor import Tensor, labelled, result_class_of, wrap
-from weft.ir.op import OPS, Cost, DerivativeRule, Op, Trait
 from weft.ops.creation import zeros
 from weft.ops.effects import Same, value_key
 
-__all__ = ["Function", "custom_op"]
+__all__ = ["Function"]
 
 
 class Context:
@@ -253,74 +250,3 @@ class _Reading:
     def __init__(self, context: Context, saved: Sequence[Any]) -> None:
         self.__dict__.update(vars(context))
         self.saved_tensors = tuple(saved)
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-_CUSTOM: set[str] = set()
-
-
-def _type_of_first(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A type rule with the inputs and attributes of an evaluation rule, which has `xp` before."""
-
-    def infer(*types: Any, **_attrs: Any) -> Any:
-        return types[0]
-
-    parameters = list(inspect.signature(function).parameters.values())[1:]
-    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return infer
-
-
-def custom_op(
-    name: str,
-    *,
-    infer: Callable[..., Any] | None = None,
-    vjp: Sequence[DerivativeRule | None] | None = None,
-    batch: Callable[..., Any] | None = None,
-    cost: Callable[..., Cost] | None = None,
-    kinds: str = "all",
-    traits: Trait = Trait.NONE,
-    outputs: int = 1,
-) -> Callable[[F], Callable[..., Any]]:
-    """Make a function of arrays a primitive op of its own, with its rules.
-
-    The decorated function is the evaluation rule: `(xp, *arrays, **attributes)`. `infer` is the
-    type rule; without one the result has the type of the first input. `vjp` holds one derivative
-    rule per input, as on every card (see `weft.ir.op.Op`).
-
-    >>> @weft.custom_op("doc_cube", vjp=[lambda xp, g, _out, x: g * 3 * x * x])
-    ... def cube(xp, x):
-    ...     return x * x * x
-    >>> x = weft.tensor(2.0, requires_grad=True)
-    >>> cube(x).backward()
-    >>> x.grad
-    tensor(12.)
-    """
-
-    def define(function: F) -> Callable[..., Any]:
-        if name in _CUSTOM:  # defined anew, as when a notebook's cell is run again
-            OPS.pop(name, None)
-        op = Op(
-            name,
-            infer or _type_of_first(function),
-            function,
-            kinds=kinds,
-            traits=traits,
-            outputs=outputs,
-            vjp=None if vjp is None else tuple(vjp),
-            batch=batch,
-            cost=cost,
-        )
-        _CUSTOM.add(name)
-
-        def call(*inputs: Any, **attrs: Any) -> Any:
-            if not inputs:
-                raise DTypeError("at least one input is needed", op=name)
-            first = as_tensor(inputs[0], name)
-            return bind(op, first, *(as_tensor(x, name, like=first) for x in inputs[1:]), **attrs)
-
-        call.__name__ = call.__qualname__ = name
-        call.__doc__ = function.__doc__
-        call.op = op  # type: ignore[attr-defined]
-        return call
-
-    return define

@@ -17,6 +17,7 @@ from weft.codegen.pooled import pools
 from weft.codegen.products import packs
 from weft.codegen.sizes import RunSizes
 from weft.codegen.tables import KERNELS, LAYOUTS, PRODUCTS
+from weft.ir.dispatch import is_replaced
 from weft.ir.graph import Node, Value
 from weft.ir.types import TensorType
 from weft.ops.cards import ALL, ANY
@@ -43,7 +44,7 @@ class CpuTarget(Target):
         self.late: Set[str] = frozenset()
 
     def emits(self, node: Node) -> bool:
-        if not _has_elements(node):
+        if not _has_elements(node) or _is_replaced(node):
             return False
         inputs = [value.type.dtype for value in node.inputs]  # type: ignore[union-attr]
         result = node.outputs[0].type.dtype  # type: ignore[union-attr]
@@ -56,7 +57,7 @@ class CpuTarget(Target):
     def kind(self, node: Node) -> str:
         if node.op.name in STACK_OPS:
             return "stack"
-        if not _has_elements(node):
+        if not _has_elements(node) or _is_replaced(node):
             return ""
         if node.op.name in PRODUCTS:
             return "product"
@@ -98,6 +99,11 @@ class CpuTarget(Target):
 
     def rows(self, node: Node) -> RowScan | None:
         return in_rows(node, self, self.machine, None if self.sizes is None else self.sizes.let)
+
+
+def _is_replaced(node: Node) -> bool:
+    kinds = [value.type for value in node.inputs if isinstance(value.type, TensorType)]
+    return node.op.kernels.overridden and is_replaced(node.op, [kind.dtype for kind in kinds])
 
 
 def _has_elements(node: Node) -> bool:

@@ -149,6 +149,14 @@ def register_kernel(
     return register
 
 
+def is_replaced(op: Any, dtypes: Iterable[DType]) -> bool:
+    """Whether a kernel of the user's stands for this op on the CPU, for one of these dtypes."""
+    if not op.kernels.overridden:
+        return False
+    registered = FAMILIES["cpu", "dense"].registered
+    return any((op.name, dtype) in registered for dtype in (None, *dtypes))
+
+
 def how_to_bring_together(devices: Iterable[Device]) -> str:
     """What to do about operands on different devices, some of which may not exist here."""
     known = sorted({name for name, _ in FAMILIES})

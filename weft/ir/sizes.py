@@ -17,10 +17,16 @@ def local_sizes(graph: Graph) -> set[str]:
     """
     found: set[str] = set()
     for node in graph.nodes:
-        if node.op.data_shape or Trait.STACK in node.op.traits:
-            given = size_names([value for value in node.inputs if _is_tensor(value)])
-            found |= size_names([value for value in node.outputs if _is_tensor(value)]) - given
+        found |= sizes_made(node)
     return found
+
+
+def sizes_made(node: Node) -> set[str]:
+    """The names of sizes that a node is the first to know."""
+    if not (node.op.data_shape or Trait.STACK in node.op.traits):
+        return set()
+    given = size_names([value for value in node.inputs if _is_tensor(value)])
+    return size_names([value for value in node.outputs if _is_tensor(value)]) - given
 
 
 def _is_tensor(value: Value) -> bool:

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim
 from weft.base.dims import bind_all, substitute
-from weft.base.errors import WeftError
+from weft.base.errors import ShapeError, WeftError
 from weft.base.frames import through
 from weft.codegen.contract import EMPTY, SECOND, UNDONE, Status
 from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
-from weft.core.tensor import wrap
+from weft.core.tensor import Tensor, wrap
 from weft.ir.concrete import sized_type
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import located, run_node
@@ -85,7 +86,10 @@ class CardCalls:
                 self._waiting[waiting] = outs
                 self._tell(args, node, outs, known)
                 return 0
+            if len(outs) != len(node.outputs):
+                raise _other(node, f"{len(outs)} results", f"{len(node.outputs)} were planned")
             for place, (value, out) in enumerate(zip(node.outputs, outs, strict=True)):
+                _check(node, value, out, known)
                 array = _array(_pointer(args, len(node.inputs) + place), _kind(value, out))
                 if array is not None:
                     array[...] = out._data
@@ -125,6 +129,25 @@ def _table(args: int) -> Any:
 
 def _pointer(args: int, place: int) -> int:
     return ctypes.c_void_p.from_address(args + 8 * place).value or 0
+
+
+def _check(node: Node, value: Value, out: Any, sizes: Sizes) -> None:
+    """A kernel from outside may give what its card does not say: it has no room in the memory."""
+    wanted = sized_type(value.type, sizes)
+    if not isinstance(wanted, TensorType):
+        return
+    made: tuple[Any, ...] = tuple(out.shape) if isinstance(out, Tensor) else (None,)
+    told = [m if isinstance(n, Dim) else n for m, n in zip(made, wanted.shape, strict=False)]
+    if len(made) != wanted.ndim or list(made) != told:
+        raise _other(node, str(getattr(out, "type", type(out).__name__)), f"{wanted} was planned")
+
+
+def _other(node: Node, found: str, wanted: str) -> WeftError:
+    return ShapeError(
+        f"its kernel gave {found}, and {wanted}",
+        op=node.op.name,
+        hint="a kernel must give what the type rule of the op says",
+    )
 
 
 def _kind(value: Value, out: Any) -> Any:

@@ -35,7 +35,7 @@ class Program:
     call     inputs -> all outputs, in tensors of their own, without gradients
     reason   why the graph runs op by op, or how a GPU runs it; empty for machine code
     device   the kind of device that its code is for
-    way      what runs it where it is not machine code: "interpret", "dataflow"
+    way      what runs it where it is not machine code: "interpret", "dataflow", "split"
     """
 
     call: Call

@@ -38,7 +38,7 @@ def code_key(
 
 
 def _said(how: bytes, graph: Graph) -> bytes | None:
-    parts = [graph.text(locations=False, history=False)]
+    parts = [graph.text(locations=False, history=False), *_replaced(graph)]
     bounds = bounds_of(graph)
     if bounds:
         parts.append(str(sorted(bounds.items())))
@@ -49,6 +49,13 @@ def _said(how: bytes, graph: Graph) -> bytes | None:
             if node.op is CONSTANT:
                 parts.append(node.attrs["value"].digest)
     return how + b"\n" + "\n".join(parts).encode()
+
+
+def _replaced(graph: Graph) -> list[str]:
+    """The ops whose kernels users have replaced: machine code calls these."""
+    names = {node.op.name for part in graph.walk() for node in part.nodes}
+    registered = FAMILIES["cpu", "dense"].registered
+    return sorted(f"{name} of {dtype}" for name, dtype in registered if name in names)
 
 
 def _users_ops(graph: Graph) -> bool:

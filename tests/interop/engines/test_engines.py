@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import signal
+import threading
 from typing import Any
 
 import numpy as np
@@ -249,3 +252,33 @@ def test_nan_and_inf_go_through_an_engine(name: str, what: str) -> None:
         x = x if not np.isfinite(first) else np.arange(8, dtype=np.float32) * first
         got, wanted = made(weft.asarray(x)).numpy(), f_of(weft.asarray(x)).numpy()
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_inputs_that_only_tell_sizes(name: str, mode: str) -> None:
+    def f(x: Any) -> Any:
+        return nn.functional.interpolate(x, scale_factor=2, mode=mode)
+
+    made = weft.compile(f, backend=weft.Split({lambda _node: True: name}))
+    for height, width in ((4, 4), (5, 3), (2, 6)):
+        x = weft.randn(1, 1, height, width)
+        np.testing.assert_allclose(made(x).numpy(), f(x).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_ctrl_c_ends_a_loop_of_onnxruntime() -> None:
+    pytest.importorskip("onnxruntime")
+
+    def f(x: Any) -> Any:
+        i = weft.tensor(0)
+        while i < 30_000_000:
+            x = weft.tanh(x * 1.01)
+            i = i + 1
+        return x
+
+    made = weft.compile(f, backend=weft.Split({"control flow": "ort", "elementwise": "ort"}))
+    timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        made(weft.ones(4))
+    timer.join()

@@ -43,7 +43,7 @@ def _kernels(program: Program, of: str) -> Section:
     kernels = program.kernels
     if not kernels:
         why = f"run op by op: {program.reason}" if program.reason else "run op by op"
-        if program.backend in ("cuda", "dataflow"):
+        if program.backend in ("cuda", "dataflow", "split"):
             why = program.reason
         work = program.work
         more = f", {shown_flops(work.flops)}, {shown_bytes(work.bytes)} moved"

@@ -72,7 +72,7 @@ def program_facts(
 
 
 def _backend(program: Any, code: Any) -> str:
-    """What runs a program: "interpret", "dataflow", "native", or a kind of device."""
+    """What runs a program: "interpret", "dataflow", "split", "native", or a kind of device."""
     if program.device != "cpu":
         return str(program.device)
     return str(program.way) if code is None else "native"

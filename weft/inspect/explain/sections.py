@@ -75,6 +75,8 @@ def _summary(facts: Facts) -> Section:
     runs = (
         "native code"
         if native == len(programs)
+        else "segments on their devices"
+        if any(program.backend == "split" for program in programs)
         else "the dataflow executor"
         if any(program.backend == "dataflow" for program in programs)
         else "the interpreter"

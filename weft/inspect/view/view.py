@@ -42,7 +42,8 @@ def view(obj: Any, path: str | os.PathLike[str] | None = None, *, title: str = "
     >>> page.save("graph.html")                         # doctest: +SKIP
 
     obj     a tensor with a history, a graph, a compiled or traced function that was called, a
-            program, or a file: that of a program (.weft), or the text of a graph
+            program, a placement (`weft.place`), or a file: that of a program (.weft), or the text
+            of a graph
     path    a file to write the page to
 
     The page is one file that needs no network. `page.data` is its content as a dict, `page.svg()`
@@ -76,6 +77,8 @@ def drawings_of(obj: Any) -> list[Drawing]:
         return [draw_tensor(obj)]
     if isinstance(obj, Graph):
         return [draw_graph(obj)]
+    if hasattr(obj, "shown_graph"):  # a placement
+        return [draw_graph(obj.shown_graph())]
     if isinstance(obj, (str, os.PathLike)):
         return [draw_graph(_from_file(Path(obj)))]
     if isinstance(obj, Captured):

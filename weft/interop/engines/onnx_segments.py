@@ -21,6 +21,8 @@ from weft.ir.literal import CONSTANT
 from weft.ir.sizes import local_sizes
 from weft.ir.types import TensorType
 from weft.runtime.interpreted import interpreted
+from weft.runtime.split.cost import node_seconds
+from weft.runtime.split.devices import Rates
 
 __all__ = ["Frozen", "alone", "refusal"]
 
@@ -33,6 +35,9 @@ _TAKEN = {
 MOST_CHANGES = 3
 #: So many shapes of inputs are known to be empty or not.
 MOST_SHAPES = 1000
+#: Segments of fewer operations run in the thread that calls them.
+SMALL = 2e7
+_FLOPS = Rates(flops=1.0, bytes=float("inf"), call=0.0)
 
 
 def refusal(node: Node, compiles: Callable[[bytes], Any], exact: Callable[[Node], str]) -> str:
@@ -250,6 +255,11 @@ def _open_sizes(graph: Graph) -> list[Dim]:
 def computes_sizes(graph: Graph) -> bool:
     """Whether sizes in a graph depend on values: nobody knows before a run whether they are 0."""
     return any(map(local_sizes, graph.walk()))
+
+
+def is_small(graph: Graph) -> bool:
+    """Whether a segment needs no threads of its own."""
+    return sum(node_seconds(node, _FLOPS) for node in graph.nodes) < SMALL
 
 
 def has_doubles(graph: Graph) -> bool:

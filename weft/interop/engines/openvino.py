@@ -3,6 +3,7 @@ ask for a device of its own; by default it is the CPU."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from weft.base import dtypes
 from weft.base.errors import DeviceError
-from weft.interop.engines.onnx_segments import Frozen, alone, refusal
+from weft.interop.engines.onnx_segments import Frozen, alone, is_small, refusal
 from weft.interop.onnx.library import onnx_library
 from weft.interop.onnx.model import prepared
 from weft.ir.graph import Graph, Node
@@ -40,20 +41,25 @@ def open_engine(name: str, unit: str) -> Engine:
     #: Results in the dtypes of the model, not in what is fastest.
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
 
-    def session(model: bytes) -> Callable[[list[Any]], list[Any]]:
-        made = core.compile_model(core.read_model(model), unit, exact)
+    def session(model: bytes, small: bool = True) -> Callable[[list[Any]], list[Any]]:
+        # A small one runs in the thread that calls it: a graph may have many segments.
+        options = {**exact, "NUM_STREAMS": "0"} if small and unit == "CPU" else exact
+        made = core.compile_model(core.read_model(model), unit, options)
         count = len(made.outputs)
+        # Inputs that only told sizes are none of the compiled model's: it has taken shapes over.
+        used = [int(port.get_any_name().removeprefix("x")) for port in made.inputs]
 
         def run(arrays: list[Any]) -> list[Any]:
             request = made.create_infer_request()  # runs in several threads are apart
-            given = [array if array.ndim else np.array(array) for array in arrays]
+            given = [arrays[i] if arrays[i].ndim else np.array(arrays[i]) for i in used]
             found = request.infer(given, share_inputs=True)
             return [np.array(found[i]) for i in range(count)]
 
         return run
 
     def compiled(graph: Graph) -> Any:
-        return Frozen(graph, session, finite=lambda _graph: True, once=True)
+        made = functools.partial(session, small=is_small(graph))
+        return Frozen(graph, made, finite=lambda _graph: True, once=True)
 
     return Engine(
         name,

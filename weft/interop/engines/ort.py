@@ -3,13 +3,21 @@ provider; by default it is the CPU's."""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from weft.base import dtypes
 from weft.base.errors import DeviceError
-from weft.interop.engines.onnx_segments import Frozen, computes_sizes, has_doubles, refusal
+from weft.interop.engines.onnx_segments import (
+    Frozen,
+    computes_sizes,
+    has_doubles,
+    is_small,
+    refusal,
+)
 from weft.interop.onnx.library import onnx_library
 from weft.ir.graph import Graph, Node
 from weft.ops.cards import MAX_POOL, PROD, SUM
@@ -18,6 +26,7 @@ from weft.runtime.split.devices import Engine
 __all__ = ["open_engine"]
 
 _CPU = "CPUExecutionProvider"
+Session = Callable[[list[Any]], list[Any]]
 
 
 def open_engine(name: str, provider: str) -> Engine:
@@ -37,23 +46,33 @@ def open_engine(name: str, provider: str) -> Engine:
         )
     providers = [provider, _CPU] if provider and provider != _CPU else [_CPU]
 
-    def session(model: bytes, exact: bool = False) -> Callable[[list[Any]], list[Any]]:
+    def session(
+        model: bytes, exact: bool = False, long: bool = False, small: bool = True
+    ) -> Session:
         options = ort.SessionOptions()
         options.log_severity_level = 4
+        if small:  # runs in the thread that calls it: a graph may have many segments
+            options.intra_op_num_threads = 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if exact:  # only what keeps float64, and survives arrays without elements
             options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
         made = ort.InferenceSession(model, options, providers=providers)
         names = [port.name for port in made.get_inputs()]
 
         def run(arrays: list[Any]) -> list[Any]:
-            found: list[Any] = made.run(None, dict(zip(names, arrays, strict=True)))
+            given = dict(zip(names, arrays, strict=True))
+            if long and threading.current_thread() is threading.main_thread():
+                return _interruptible(made, given, ort.RunOptions())
+            found: list[Any] = made.run(None, given)
             return found
 
         return run
 
     def compiled(graph: Graph) -> Any:
         exact = has_doubles(graph) or computes_sizes(graph)
-        return Frozen(graph, lambda model: session(model, exact), finite=_has_pooling)
+        long = any(node.op.loop for part in graph.walk() for node in part.nodes)
+        made = functools.partial(session, exact=exact, long=long, small=is_small(graph))
+        return Frozen(graph, made, finite=_has_pooling)
 
     return Engine(
         name,
@@ -61,6 +80,31 @@ def open_engine(name: str, provider: str) -> Engine:
         lambda node: refusal(node, session, _inexact),
         version=f"{ort.__version__} {providers}",
     )
+
+
+def _interruptible(session: Any, given: dict[str, Any], options: Any) -> list[Any]:
+    """A run with a loop, which Ctrl-C ends: it goes on in a thread, and this one waits."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(session.run(None, given, options))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run, name="weft-ort", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.05)
+    except BaseException:
+        options.terminate = True
+        thread.join()
+        raise
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    made: list[Any] = found[0]
+    return made
 
 
 def _has_pooling(graph: Graph) -> bool:

@@ -71,7 +71,7 @@ def _weighted(
         at = maximum(at, 0)
     low = floor(at)
     taps = []
-    for tap in range(1 - reach, reach + 1):
+    for tap in (-1, 0, 1, 2) if reach == 2 else (0, 1):  # no loop of the graph
         distance = at - low - tap
         weight = 1 - abs(distance) if reach == 1 else _cubic(distance, -0.75)
         taps.append((minimum(maximum(low + tap, 0), old - 1).astype(int64), weight))

@@ -17,6 +17,7 @@ from weft.base.dims import dims_in
 from weft.base.dtypes import NARROW_FLOATS, float32
 from weft.core.grad_mode import no_grad
 from weft.ir.attributes import attrs_key
+from weft.ir.dispatch import is_replaced
 from weft.ir.graph import Builder, Graph, Node
 from weft.ir.types import TensorType
 from weft.ops.cards import UNIQUE_ALL
@@ -36,6 +37,12 @@ def is_composite(node: Node) -> bool:
     return node.op.composite or node.op is UNIQUE_ALL
 
 
+def _replaced(node: Node) -> bool:
+    """Whether a user's kernel computes a node: it is called as it is."""
+    kinds = [v.type.dtype for v in node.inputs if isinstance(v.type, TensorType)]
+    return node.op.kernels.overridden and is_replaced(node.op, kinds)
+
+
 def decompose(
     graph: Graph,
     attends: Callable[[Fusion], bool] | None = None,
@@ -46,7 +53,11 @@ def decompose(
     if not any(is_composite(node) for part in graph.walk() for node in part.nodes):
         return graph
     builder = Builder(graph, nested=lambda inner: decompose(inner, attends, keeps))
-    whole = attentions(graph)
+    whole = {
+        node: fusion
+        for node, fusion in attentions(graph).items()
+        if not any(_replaced(inner) for inner in (node, *fusion.inner))
+    }
     if attends is not None:
         whole = {node: fusion for node, fusion in whole.items() if attends(fusion)}
     known: Known = {}
@@ -57,7 +68,8 @@ def decompose(
         if node in whole:
             whole[node].replace(builder, node, known)
             continue
-        taken_apart = is_composite(node) and not (keeps is not None and keeps(node))
+        stays = _replaced(node) or (keeps is not None and keeps(node))
+        taken_apart = is_composite(node) and not stays
         inner = _inner(node) if taken_apart else None
         if inner is None:
             builder.copy(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.ir.graph import Graph, Node, Value, copied, copy_nodes
-from weft.ir.sizes import bare_names, size_names, sizes_named
+from weft.ir.sizes import bare_names, size_names, sizes_made, sizes_named
 from weft.ops.placed import SEGMENT, TRANSFER
 from weft.runtime.split.devices import CPU
 from weft.runtime.split.segments import HOST, Part, cut, is_free, stays
@@ -37,7 +37,7 @@ class _Split:
             self.define(old, new, CPU)
 
     def _readers(self) -> dict[Value, list[str]]:
-        """The devices that read each value."""
+        """The devices that read each value, from other parts."""
         found: dict[Value, list[str]] = {}
         for part in self.parts:
             for value in part.takes():
@@ -120,25 +120,19 @@ class _Split:
 
     def _gives(self, part: Part, own: set[Value]) -> list[Value]:
         """What others read of a part, and the outputs of the graph that it makes."""
-        read = {v for other in self.parts if other is not part for v in other.takes()}
-        wanted = read | set(self.old.outputs)
-        return [v for node in part.nodes for v in node.outputs if v in wanted and v in own]
+        return [v for node in part.nodes for v in node.outputs if v in self.readers and v in own]
 
     def _telling(self, part: Part, takes: Sequence[Value]) -> list[Value]:
         """Further values that tell sizes which the part names and its inputs do not tell."""
         free = {v.node: None for n in part.nodes for v in n.inputs if v.node and is_free(v.node)}
         wanted = sizes_named([*free, *part.nodes])
         wanted |= size_names([v for n in part.nodes for v in n.outputs if hasattr(v.type, "shape")])
-        made = {name for node in part.nodes for v in node.outputs for name in bare_names(v)}
+        made = {name for node in part.nodes for name in sizes_made(node)}
         told = {name for value in takes for name in bare_names(value)}
         found: dict[Value, None] = {}
         for name in sorted(wanted - told):
             teller = self.tellers.get(name)
-            if (
-                teller is not None
-                and teller not in takes
-                and (name not in made or teller.node is None)
-            ):
+            if teller is not None and teller not in takes and name not in made:
                 found[teller] = None
         return list(found)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.base.errors import DeviceError, RangeError
+from weft.base.errors import DeviceError, RangeError, WeftError
 from weft.base.source import warn_user
 from weft.ir.graph import Graph, Node
 from weft.ir.op import OPS, Trait, card
@@ -242,7 +242,19 @@ def refusal(node: Node, device: str) -> str:
         for value in (*node.inputs, *node.outputs):
             if not isinstance(value.type, TensorType):
                 return "it works on a list"
-    return engine(device).refuses(node)
+    made = engine(device)
+    try:
+        why = made.refuses(node)
+    except WeftError:
+        raise
+    except Exception as error:
+        found = DeviceError(
+            f"the function refuses of {device} raised {type(error).__name__}: {error}",
+            op=node.op.name,
+        )
+        found.location = node.location or found.location
+        raise found from error
+    return why if isinstance(why, str) else "" if not why else "it says no"
 
 
 def _nearest(node: Node, wanted: str, allowed: frozenset[str], why: str) -> str:

@@ -61,8 +61,8 @@ def node_seconds(node: Node, rates: Rates) -> float:
     count = len(node.inputs)
     attrs = substitute(node.attrs, _Likely())
     cost = node.op.estimate(tuple(likely[:count]), tuple(likely[count:]), **attrs)
-    work = cost.flops * (node.op.cycles if node.op.elementwise else 1.0)
-    return max(work / rates.flops, cost.bytes / rates.bytes)
+    work = typical(cost.flops) * (node.op.cycles if node.op.elementwise else 1.0)
+    return max(work / rates.flops, typical(cost.bytes) / rates.bytes)
 
 
 def inside(

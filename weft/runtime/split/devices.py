@@ -10,6 +10,7 @@ and "openvino" are opened when they are first asked for. What stands behind a co
 from __future__ import annotations
 
 import importlib
+import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -44,6 +45,14 @@ class Rates:
     call: float
     transfer: float = float("inf")
     latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("flops", "bytes", "transfer"):
+            if not getattr(self, name) > 0:
+                raise RangeError(f"{name} is {getattr(self, name)!r:.40}, not above 0", op="Rates")
+        for name in ("call", "latency"):
+            if not getattr(self, name) >= 0:
+                raise RangeError(f"{name} is {getattr(self, name)!r:.40}, below 0", op="Rates")
 
 
 def _runs_all(_node: Node) -> str:
@@ -104,11 +113,29 @@ def register_engine(made: Engine) -> Engine:
                 op="register_engine",
                 hint="give it another name, or unregister that one",
             )
-        if made.memory is not None and made.memory < 0:
-            raise RangeError(f"memory is {made.memory}", op="register_engine")
+        _check_engine(made)
         _ENGINES[made.name] = made
         ENGINES.add(made.name)
     return made
+
+
+def _check_engine(made: Engine) -> None:
+    name = made.name
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][\w.-]*", name) or name == "auto":
+        raise RangeError(
+            f"{name!r:.40} is no name of a device",
+            op="register_engine",
+            hint='a word of letters and digits, but not "auto"',
+        )
+    for what in ("compile", "refuses", "put", "get"):
+        if not callable(getattr(made, what)):
+            raise DeviceError(f"{what} is no function", op="register_engine")
+    if made.rates is not None and not isinstance(made.rates, Rates):
+        raise DeviceError(f"rates is {made.rates!r:.40}, no weft.Rates", op="register_engine")
+    if made.memory is not None and (not isinstance(made.memory, int) or made.memory < 0):
+        raise RangeError(
+            f"memory is {made.memory!r:.40}", op="register_engine", hint="a number of bytes"
+        )
 
 
 def unregister_engine(name: str) -> None:

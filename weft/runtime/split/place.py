@@ -67,6 +67,9 @@ class Placement:
         """The graph with segments and transfers, as the executor runs it."""
         return split_graph(self.graph, self.devices)
 
+    #: What `weft.view` draws.
+    shown_graph = split
+
     def explain(self) -> str:
         """The choice, and what it costs, as text."""
         return "\n".join(self._lines())
@@ -151,6 +154,12 @@ def place(graph: Graph, placement: Wanted, *, devices: Iterable[str] = ()) -> Pl
 
     What a device cannot run goes to the CPU, and `placement.fallbacks` says so.
     """
+    if not isinstance(graph, Graph):
+        raise RangeError(
+            f"{graph!r:.60} is no graph",
+            op="place",
+            hint='weft.make_graph(f, specs), or f.graph("optimized") of a compiled function',
+        )
     names = [devices] if isinstance(devices, str) else list(devices)
     for name in names:
         engine(name)

@@ -30,6 +30,8 @@ def check(options: Split) -> None:
 class SplitProgram(DataflowProgram):
     """Runs a graph in segments, each on its device."""
 
+    way = "split"
+
     def __init__(self, graph: Graph, options: Split) -> None:
         self.placement: Placement = place(graph, options.placement, devices=options.names)
         super().__init__(self.placement.split(), Dataflow(*options.executor()))

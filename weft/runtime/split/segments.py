@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.ir.op import Trait
+from weft.ir.sizes import size_names, sizes_made, sizes_named
 from weft.ir.types import TensorType
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def cut(graph: Graph, devices: Mapping[Node, str]) -> list[Part]:
     """The parts of a graph, in an order in which they can run."""
     part_of: dict[Node, Part] = {}
     parts: dict[Part, None] = {}
+    tells: dict[str, Node] = {}  # the nodes that are the first to know a size
     for number, node in enumerate(graph.nodes):
         if is_free(node):
             continue
@@ -65,6 +67,10 @@ def cut(graph: Graph, devices: Mapping[Node, str]) -> list[Part]:
         for value in node.inputs:
             if value.node is not None and not is_free(value.node):
                 part.before.add(part_of[value.node])
+        if tells:
+            named = sizes_named([node]) | size_names(node.outputs)
+            part.before |= {part_of[tells[name]] for name in named if name in tells}
+        tells.update(dict.fromkeys(sizes_made(node), node))
         for other in part.before:
             other.after.add(part)
         part_of[node] = part

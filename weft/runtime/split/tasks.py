@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from weft.base.dim_algebra import Dim
 from weft.base.errors import DeviceError, WeftError
-from weft.ir.graph import Node
+from weft.ir.graph import Node, Value
 from weft.ops.placed import SEGMENT, TRANSFER
 from weft.runtime.dataflow.tasks import Task, task_for
 from weft.runtime.split.cost import node_seconds
@@ -35,6 +36,7 @@ def _segment(node: Node) -> Task:
     except Exception as error:
         raise _engine_error(node, name, "cannot compile", error) from error
     count = len(node.outputs)
+    shared = device.get is as_it_is
 
     def call(values: list[Any], env: Any) -> Any:
         try:
@@ -43,8 +45,13 @@ def _segment(node: Node) -> Task:
             raise
         except Exception as error:
             raise _engine_error(node, name, "failed in", error) from error
+        if not isinstance(found, (list, tuple)):
+            raise _other(node, f"{name} gave {found!r:.40}, and {count} arrays are needed")
         if len(found) != count:
-            raise DeviceError(f"{name} gave {len(found)} results for {count}", op="segment")
+            raise _other(node, f"{name} gave {len(found)} results for {count}")
+        if shared:
+            for array, value in zip(found, node.outputs, strict=True):
+                _check(node, name, array, value)
         return found[0] if count == 1 else tuple(found)
 
     rates = known_rates(device)
@@ -56,12 +63,35 @@ def _engine_error(node: Node, name: str, what: str, error: Exception) -> DeviceE
     (graph,) = node.graphs
     ops = list(dict.fromkeys(inner.op.name for inner in graph.nodes if inner.inputs))
     shown = ", ".join(ops[:6]) + (f" and {len(ops) - 6} more" if len(ops) > 6 else "")
-    first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    lines = [line for line in (str(error).strip() or type(error).__name__).splitlines() if line]
+    first = " ".join(lines[:3])[:300]
     made = DeviceError(
         f"the engine {name} {what} a segment of {len(graph.nodes)} nodes ({shown}): {first}",
         op="segment",
         operands=[value.type for value in node.inputs],
         hint="place these nodes on another device; the error of the engine is above",
+    )
+    made.location = node.location or made.location
+    return made
+
+
+def _check(node: Node, name: str, array: Any, value: Value) -> None:
+    """An array of an engine is what its segment says: machine code reads as much memory."""
+    kind = value.tensor_type
+    same = isinstance(array, np.ndarray) and array.dtype == kind.dtype.numpy
+    if same and array.ndim == kind.ndim:
+        sizes = zip(kind.shape, array.shape, strict=True)
+        if all(isinstance(n, Dim) or n == m for n, m in sizes):
+            return
+    made = f"{array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else type(array)
+    raise _other(node, f"{name} gave {made} for {kind}")
+
+
+def _other(node: Node, what: str) -> DeviceError:
+    made = DeviceError(
+        what,
+        op=node.op.name,
+        hint="an engine's function gives a list of NumPy arrays, or what its get makes these of",
     )
     made.location = node.location or made.location
     return made
@@ -103,11 +133,23 @@ def _transfer(node: Node) -> Task:
 
     kept = _Kept(put)
 
+    home = source.name != CPU and get is not as_it_is
+
     def call(values: list[Any], env: Any) -> Any:
-        return kept.put(get(values[0]))
+        try:
+            array = get(values[0])
+            if home:
+                _check(node, source.name, array, node.outputs[0])
+            return kept.put(array)
+        except WeftError:
+            raise
+        except Exception as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+            raise _other(node, f"{far.name} cannot take or give an array: {first}") from error
 
     rates = known_rates(far)
     kind = node.inputs[0].tensor_type
     size = kind.nbytes if isinstance(kind.nbytes, int) else 0
     seconds = rates.latency + (size / rates.transfer if rates.transfer else 0.0)
-    return Task(call, far.name if seconds > 50e-6 else CPU, seconds)
+    # A lane of its own: transfers overlap with what the device works at.
+    return Task(call, f"{far.name} transfers" if seconds > 50e-6 else CPU, seconds)
