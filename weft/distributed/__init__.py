@@ -23,5 +23,13 @@ from weft.distributed.parallel import shard as shard
 from weft.distributed.parallel import tensor_parallel as tensor_parallel
 from weft.distributed.part import part as part
 from weft.distributed.pipeline import pipeline as pipeline
+from weft.distributed.planning.cluster import Cluster as Cluster
+from weft.distributed.planning.cluster import Link as Link
+from weft.distributed.planning.cluster import Processor as Processor
+from weft.distributed.planning.outline import Outline as Outline
+from weft.distributed.planning.outline import outline as outline
+from weft.distributed.planning.parallel_plan import ParallelPlan as ParallelPlan
+from weft.distributed.planning.search import plan as plan
+from weft.distributed.planning.simulate import simulate as simulate
 from weft.distributed.start import init as init
 from weft.distributed.virtual import run_virtual as run_virtual

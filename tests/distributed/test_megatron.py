@@ -1,0 +1,132 @@
+"""The simulator against the published figures of ten GPT models; see docs/planning.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft import distributed
+from weft.distributed.planning.costs import Costs, chain_of
+from weft.distributed.planning.pattern import FORWARD
+from weft.distributed.planning.prediction import predict
+
+FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "megatron.py"
+_spec = importlib.util.spec_from_file_location("benchmark_megatron", FILE)
+assert _spec is not None
+assert _spec.loader is not None
+megatron: Any = importlib.util.module_from_spec(_spec)
+sys.modules[_spec.name] = megatron
+_spec.loader.exec_module(megatron)
+
+ROWS = megatron.ROWS
+#: What the table in docs/planning.md says: the micro-batch and the chunks that the planner chose,
+#: and the throughput.
+SIMULATED = (
+    (16, 1, 147),
+    (16, 1, 143),
+    (16, 1, 138),
+    (16, 1, 132),
+    (4, 12, 143),
+    (2, 15, 151),
+    (3, 10, 161),
+    (1, 6, 163),
+    (2, 3, 170),
+    (1, 2, 170),
+)
+
+
+@functools.cache
+def outlined(number: int) -> Any:
+    return megatron.outlined(ROWS[number])
+
+
+def plan_of(number: int, **choices: Any) -> distributed.ParallelPlan:
+    row = ROWS[number]
+    micro_batch, chunks, _ = SIMULATED[number]
+    given = {
+        **megatron.AS_PUBLISHED,
+        "data": row.data,
+        "tensor": row.tensor,
+        "pipeline": row.pipeline,
+        "micro_batch": micro_batch,
+        "schedule": "interleaved" if chunks > 1 else "1f1b",
+        "chunks": chunks,
+        **choices,
+    }
+    return distributed.ParallelPlan(**given)
+
+
+def test_throughput_is_within_ten_percent_of_what_was_published() -> None:
+    off = []
+    for number, row in enumerate(ROWS):
+        step = outlined(number)
+        assert step.parameters / 1e9 == pytest.approx(row.params, rel=0.03)
+        found = distributed.simulate(step, distributed.Cluster.a100(row.gpus), plan_of(number))
+        assert found.fits
+        assert found.flops == pytest.approx(row.flops, rel=2e-3)  # the paper's own count
+        speed = megatron.rate(row, found.seconds)
+        assert round(speed) == SIMULATED[number][2], row
+        off.append(speed / row.published - 1)
+    assert sum(abs(x) <= 0.1 for x in off) >= 9, off
+
+
+def test_the_layouts_of_the_largest_model_are_columns_then_rows() -> None:
+    """As Shoeybi et al. found by hand: two sums in the forward and two in the backward of a
+    layer."""
+    row, step = ROWS[-1], outlined(len(ROWS) - 1)
+    costs = Costs(step, distributed.Cluster.a100(row.gpus))
+    found = predict(costs, plan_of(len(ROWS) - 1))
+    h = row.hidden
+    assert found.weights == {
+        "GPT.token": f"[51200{{tensor}},{h}]",
+        "GPT.place": f"[2048,{h}{{tensor}}]",
+        "GPT.blocks.*.qkv": f"[{3 * h}{{tensor}},{h}]",
+        "GPT.blocks.*.out": f"[{h},{h}{{tensor}}]",
+        "GPT.blocks.*.up": f"[{4 * h}{{tensor}},{h}]",
+        "GPT.blocks.*.down": f"[{h},{4 * h}{{tensor}}]",
+        "GPT": f"[51200{{tensor}},{h}]",
+    }
+    layer = chain_of(step).units[3]
+    assert costs.spreads(found.plan)[layer.kind].sums[FORWARD:] == [2, 2]
+    assert len({unit.kind for unit in chain_of(step).units}) == 3
+
+
+def test_tensor_groups_over_nodes_are_slower_than_inside_of_one() -> None:
+    row = dataclasses.replace(ROWS[6], gpus=64, batch=128)
+    costs = Costs(outlined(6), distributed.Cluster.a100(64))
+    speeds = {}
+    for tensor in (8, 16, 32):
+        made = {"data": 1, "tensor": tensor, "pipeline": 64 // tensor, "cuts": None}
+        plan = plan_of(6, **made, micro_batch=1, schedule="1f1b", chunks=1)
+        speeds[tensor] = megatron.rate(row, predict(costs, plan).seconds * 128 / ROWS[6].batch)
+    assert speeds[8] > 1.2 * speeds[16] > 1.4 * speeds[32]
+
+
+def test_the_bubble_shrinks_with_more_micro_batches() -> None:
+    step = outlined(6)
+    bubbles = []
+    for batch in (8, 16, 32, 64, 128):
+        made = {"data": 1, "micro_batch": 1, "schedule": "1f1b", "chunks": 1}
+        costs = Costs(dataclasses.replace(step, batch=batch), distributed.Cluster.a100(64))
+        bubbles.append(predict(costs, plan_of(6, **made)).bubble)
+        least = 7 / (batch + 7)
+        assert least < bubbles[-1] < least + 0.03
+    assert bubbles == sorted(bubbles, reverse=True)
+
+
+def test_the_planner_is_never_worse_than_the_published_degrees() -> None:
+    number = 1  # for all of them: python benchmarks/megatron.py --plan
+    row, step = ROWS[number], outlined(number)
+    cluster = distributed.Cluster.a100(row.gpus)
+    published = megatron.simulated(row, step)
+    micro_batch, chunks, _ = SIMULATED[number]
+    assert (published.plan.micro_batch, published.plan.chunks) == (micro_batch, chunks)
+    own = distributed.plan(step, cluster)
+    assert own.prediction.fits
+    assert own.prediction.seconds <= published.prediction.seconds

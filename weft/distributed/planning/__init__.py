@@ -1,0 +1,1 @@
+"""What a training step costs on many devices, and how to lay it out over them."""
