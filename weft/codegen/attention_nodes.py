@@ -20,7 +20,14 @@ from weft.passes.lowering.attention.cards import turned_back
 from weft.schedule.groups import Group, Leaf
 from weft.schedule.views import View, broadcast_view, dense
 
-__all__ = ["emit_attention", "emit_attention_grad"]
+__all__ = [
+    "emit_attention",
+    "emit_attention_grad",
+    "leaves_of",
+    "operand_of",
+    "spec_of",
+    "strides_of",
+]
 
 
 def emit_attention(
@@ -28,8 +35,8 @@ def emit_attention(
 ) -> list[Kernel] | None:
     """The kernels of attention with its fused epilogue. The run is at position `run` of `%args`."""
     node = group.nodes[0]
-    given = _leaves(group)
-    spec = _spec(group, given, given[3:])
+    given = leaves_of(group)
+    spec = spec_of(group, given, given[3:])
     # The kernel indexes axes in natural order, the group's loops in the order of the result.
     place = group.places[node]
     axes = [place[i] for i in turned_back(node.attrs["axes"])]
@@ -53,13 +60,13 @@ def emit_attention_grad(
 ) -> list[Kernel] | None:
     """The kernels of attention's backward."""
     node = group.nodes[0]
-    given = _leaves(group)
+    given = leaves_of(group)
     mask = given[6:]
-    spec = _spec(group, given, mask)
+    spec = spec_of(group, given, mask)
     shape = (*spec.batch, spec.queries, spec.values)
     out, grad, lse = given[3:6]
     stores = tuple(
-        _StridedStore(places[value], spec.dtype, _strides_of(value, axes))
+        _StridedStore(places[value], spec.dtype, strides_of(value, axes))
         for value, axes in zip(node.outputs, node.attrs["axes"], strict=True)
     )
     return emit_backward(
@@ -71,9 +78,9 @@ def emit_attention_grad(
         places[given[2].root],
         Backward(
             places[out.root],
-            _operand(out.view, shape),
+            operand_of(out.view, shape),
             places[grad.root],
-            _operand(grad.view, shape),
+            operand_of(grad.view, shape),
             places[lse.root],
         ),
         (stores[0], stores[1], stores[2]),
@@ -83,11 +90,11 @@ def emit_attention_grad(
     )
 
 
-def _leaves(group: Group) -> list[Leaf]:
+def leaves_of(group: Group) -> list[Leaf]:
     return [op for op in group.operands[group.nodes[0]] if isinstance(op, Leaf)]
 
 
-def _spec(group: Group, given: Sequence[Leaf], mask: Sequence[Leaf]) -> Attention:
+def spec_of(group: Group, given: Sequence[Leaf], mask: Sequence[Leaf]) -> Attention:
     node = group.nodes[0]
     q, k, v = (leaf.view for leaf in given[:3])
     *batch, queries, features = q.shape
@@ -98,26 +105,26 @@ def _spec(group: Group, given: Sequence[Leaf], mask: Sequence[Leaf]) -> Attentio
         features,
         values,
         dtype_of(node.inputs[0]),
-        _operand(q, q.shape),
-        _operand(k, (*batch, keys, features)),
-        _operand(v, (*batch, keys, values)),
+        operand_of(q, q.shape),
+        operand_of(k, (*batch, keys, features)),
+        operand_of(v, (*batch, keys, values)),
         tuple(batch),
         scale=node.attrs["scale"],
         causal=node.attrs["causal"],
-        mask=_operand(mask[0].view, (*batch, queries, keys)) if mask else None,
+        mask=operand_of(mask[0].view, (*batch, queries, keys)) if mask else None,
         mask_dtype=dtype_of(mask[0].root) if mask else None,
         blank=node.attrs["blank"],
     )
 
 
-def _operand(view: View, shape: Sequence[int]) -> Operand:
+def operand_of(view: View, shape: Sequence[int]) -> Operand:
     whole = broadcast_view(view, tuple(shape))
     assert whole is not None
     *batch, row, column = whole.strides
     return Operand(tuple(batch), row, column, whole.offset)
 
 
-def _strides_of(value: Value, axes: Sequence[int]) -> tuple[int, ...]:
+def strides_of(value: Value, axes: Sequence[int]) -> tuple[int, ...]:
     """The strides of a value's axes, in natural order; `axes` is the order in which they are
     stored."""
     strides = dense(value.tensor_type.shape).strides

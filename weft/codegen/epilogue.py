@@ -49,11 +49,15 @@ class Epilogue:
 
     def begin(self, f: Function) -> None:
         self._f = f
-        self.pointers = {root: operand(f, self.places, root) for root in self.roots}
+        self.pointers = {root: self._pointer(f, root) for root in self.roots}
         self.rooms = {
             node.outputs[0]: argument(f, self.places[node.outputs[0]]) for node in self.group.totals
         }
         self._once()
+
+    def _pointer(self, f: Function, root: Value) -> Ptr:
+        """The pointer to a buffer's elements."""
+        return operand(f, self.places, root)
 
     def _once(self) -> None:
         """Compute values that are the same for all elements (a learning rate, say) before the

@@ -2,9 +2,9 @@
 
     define ptx_kernel void @name(ptr %a0, ptr %a1, …)
 
-The parameters are buffers. In code for the emulation on a CPU, four more follow: the numbers of the
-thread and of the block, memory that the threads of a block share, and the address of a function
-that waits for all of them.
+The parameters are buffers, which begin at multiples of 16 bytes. In code for the emulation on a CPU,
+four more follow: the numbers of the thread and of the block, memory that the threads of a block
+share, and the address of a function that waits for all of them.
 
 A part of a larger kernel, one for a single block (`weft.codegen.cuda.block`), is written in the
 same way: it is a function that gets the number of its block from its caller.
@@ -33,10 +33,11 @@ class KernelBuilder:
     ) -> None:
         """`machine`: that of one block, for a part of a larger kernel."""
         self.machine: GpuMachine = machine or module.machine
-        params = [("ptr", f"a{i}") for i in range(buffers)]
+        params = [("ptr align 16", f"a{i}") for i in range(buffers)]
         self.name = name
         result, linkage, attrs = "ptx_kernel void", "", "nounwind"
         if machine is not None:
+            params = [("ptr", f"a{i}") for i in range(buffers)]
             result, linkage, attrs = "void", "internal", "nounwind convergent"
         if self.machine.emulated:
             params, result = [*params, *EMULATED], "void"
@@ -120,11 +121,14 @@ class KernelBuilder:
         given = f"i32 -1, {kind} {value}, i32 {step}, i32 31"
         return self.f(f"call {kind} @{name}({given}) convergent")
 
-    def shared(self, kind: str, count: int) -> Ptr:
+    def shared(self, kind: str, count: int, align: int = 8) -> Ptr:
         """Memory for `count` elements that the threads of a block share; one for all uses."""
         if self.machine.emulated:
             return self.f.ptr("%shared", kind)
         made = self._module.variable(
-            f"shared.{kind}.{count}", f"[{count} x {kind}]", "undef", "internal addrspace(3)"
+            f"shared.{kind}.{count}",
+            f"[{count} x {kind}]",
+            f"undef, align {align}",
+            "internal addrspace(3)",
         )
         return self.f.ptr(f"addrspacecast (ptr addrspace(3) {made} to ptr)", kind)

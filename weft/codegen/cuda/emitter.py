@@ -9,6 +9,7 @@ from typing import Any
 from weft.base.shapes import size_of
 from weft.codegen.arguments import arguments, places
 from weft.codegen.contract import SMALL_CONSTANT, NotNative
+from weft.codegen.cuda.attention.nodes import emit_attention, emit_attention_grad
 from weft.codegen.cuda.block import BlockCode, room_of
 from weft.codegen.cuda.builder import MOST_BUFFERS
 from weft.codegen.cuda.convolution import CONVOLUTIONS
@@ -55,6 +56,7 @@ __all__ = [
 FLAG, STACKS, EMPTY_STACKS = "flag", "stacks", "empty stacks"
 
 
+ATTENTIONS = {"attention": emit_attention, "attention_grad": emit_attention_grad}
 #: The memory of the plan of a whole program.
 ARENA = "arena"
 #: Parts that are joined by a kernel each; more of them are items of one kernel.
@@ -189,6 +191,16 @@ class CudaEmitter(Emitter):
                 self._flagged.add(step)
             each = step.work().bytes / 3e3 / len(launches)  # ns at 3 TB/s
             return [Kernel(one.name, 1, max(each, 1500.0), scratch) for one in launches]
+        if group.kind in ATTENTIONS:
+            gated = self.may_fail
+            made, scratch = ATTENTIONS[group.kind](
+                self.module, name.replace(".", "_"), group, gated=gated
+            )
+            self._launches[step] = tuple(made)
+            if gated:
+                self._flagged.add(step)
+            each = step.work().flops / 2e5 / len(made)  # ns at 200 TFLOP/s
+            return [Kernel(one.name, 1, max(each, 2500.0), scratch) for one in made]
         node = step.nodes[0]
         known = node.op is not NLL or (not self.inside and is_input(node.inputs[1]))
         known = known and (node.op is not CONCAT or len(node.inputs) <= FEW_PARTS)

@@ -26,6 +26,12 @@ __all__ = ["CudaTarget", "is_host", "is_input"]
 _PRODUCTS = ("float16", "bfloat16", "float32", "float64")
 
 
+#: Of nodes of attention: how the kernels read q, k, v, the mask; or q, k, v, the result, its
+#: gradient, lse, the mask.
+ATTENTION_LAYOUTS = {
+    "attention": (*[Layout.LINES] * 3, Layout.ROWS),
+    "attention_grad": (*[Layout.LINES] * 5, Layout.DENSE, Layout.ROWS),
+}
 #: Operands of a concatenation: the buffers of a kernel are parameters, 4 KiB at most.
 MOST_PARTS = 400
 
@@ -51,6 +57,8 @@ class CudaTarget(Target):
         return has_emitter(node.op.name, inputs, result)
 
     def kind(self, node: Node) -> str:
+        if node.op.name in ATTENTION_LAYOUTS:
+            return node.op.name
         if node.op.name in STACK_OPS and not node.op.data_shape:
             return "stack"
         if node.op.name in ITEM_OPS and node.op not in (CONCAT, NLL):
@@ -70,7 +78,9 @@ class CudaTarget(Target):
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
         return "kernel" if kinds[0] in _PRODUCTS else ""
 
-    def layout(self, node: Node, _place: int) -> Layout:
+    def layout(self, node: Node, place: int) -> Layout:
+        if node.op.name in ATTENTION_LAYOUTS:
+            return ATTENTION_LAYOUTS[node.op.name][place]
         return Layout.MATRIX if node.op is MATMUL else Layout.DENSE
 
     def may_fail(self, group: Group) -> bool:

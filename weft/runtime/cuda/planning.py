@@ -44,9 +44,10 @@ def check(graph: Graph) -> None:
         raise NotNative("there is code for the first GPU only")
 
 
-def lowered_for_gpu(graph: Graph) -> Graph:
+def lowered_for_gpu(graph: Graph, machine: GpuMachine) -> Graph:
     """The graph in the ops that the target's kernels are made of."""
-    return row_totals(narrow_products(lowered(graph, attends)))
+    made = lowered(graph, lambda fusion: attends(fusion, machine))
+    return row_totals(narrow_products(made))
 
 
 def planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:

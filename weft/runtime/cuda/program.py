@@ -47,6 +47,7 @@ from weft.runtime.cuda.stacks import Stacks
 from weft.runtime.executable import Program
 from weft.runtime.interpreted import interpreted
 from weft.schedule.groups import Leaf
+from weft.schedule.layouts import LINE
 
 __all__ = ["CudaProgram"]
 
@@ -80,7 +81,7 @@ class CudaProgram(Program):
         check(graph)
         self._at = device_of(graph)
         #: Results on the CPU that kernels compute.
-        whole, self._brought_back = on_device(lowered_for_gpu(graph), self._at)
+        whole, self._brought_back = on_device(lowered_for_gpu(graph, driver.machine), self._at)
         check(whole)
         self._graph = graph
         self._lowered = whole
@@ -283,7 +284,8 @@ class CudaProgram(Program):
             self._flag = self._driver.flag()
         self._flag.clear()
         for number, launch in todo:
-            array = _contiguous(inputs[number]._data)
+            array = inputs[number]._data
+            array = array if self._lies(array) else array.copy()
             at = [self._driver.address(array), self._flag.address]
             self._driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
         if self._flag.read():
@@ -310,11 +312,16 @@ class CudaProgram(Program):
         """Whether the inputs that results replace are only held by their tensors."""
         for number in self._in_place.values():
             x = inputs[number]
-            if x._data.base is not None or not x._data.flags.c_contiguous:
+            if x._data.base is not None or not self._lies(x._data):
                 return False
             if not alone_in_tensor(x):
                 return False
         return True
+
+    def _lies(self, array: Any) -> bool:
+        """Whether kernels can read an array where it is: in C order, aligned."""
+        aligned = self._driver.address(array) % LINE == 0
+        return aligned and bool(array.flags.c_contiguous)
 
     def _taken(self, inputs: list[Tensor]) -> dict[int, Any]:
         return {output: inputs[number]._data for output, number in self._in_place.items()}
@@ -327,10 +334,10 @@ class CudaProgram(Program):
             array = inputs[number]._data
             if number not in staged:
                 at = address(array)
-                if settled or (at == last[number] and array.flags.c_contiguous):
+                if settled or (at == last[number] and self._lies(array)):
                     found.append(at)
                     continue
-                usual = array.flags.c_contiguous
+                usual = self._lies(array)
                 self._moves[number] = self._moves.get(number, -1) + 1 if usual else MOVES
                 last[number] = at
                 if self._moves[number] < MOVES:
@@ -396,7 +403,7 @@ class CudaProgram(Program):
     ) -> list[Any]:
         """Kernel by kernel."""
         arrays = [
-            x._data if _is_host(value) else _contiguous(x._data)
+            x._data if _is_host(value) or self._lies(x._data) else x._data.copy()
             for value, x in zip(self._lowered.inputs, inputs, strict=True)
         ]
         self._run(Buffers(self, arrays, outputs, known))
@@ -474,10 +481,6 @@ class CudaProgram(Program):
         if isinstance(found, np.ndarray) and kind.device != CPU:
             found = family_for(kind.device).from_numpy(found, kind.device)
         return found.reshape(kind.shape)
-
-
-def _contiguous(array: Any) -> Any:
-    return array if array.flags.c_contiguous else array.copy()
 
 
 def _is_host(value: Value) -> bool:
