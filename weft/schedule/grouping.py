@@ -40,6 +40,7 @@ class Grouping(Values):
         self.graph = graph
         self._target = target
         self._refused = refused
+        self._recomputes = target.recomputes
         self._uses = uses_of(graph)
         self._users = graph.users()
         self._kept = kept(graph, self._in_loops)
@@ -52,6 +53,8 @@ class Grouping(Values):
         for group in self.groups:
             made = dict.fromkeys(value for node in group.in_order() for value in node.outputs)
             group.outputs = [v for v in made if v in self._wanted and self._home.get(v) is group]
+        # All that loops compute may be computed again where it is used.
+        self.groups = [group for group in self.groups if group.kind != "loop" or group.outputs]
 
     def _in_loops(self, node: Node) -> bool:
         return (node.op.elementwise or node.op.reduction) and self._target.emits(node)

@@ -1,4 +1,5 @@
-"""Values of a product's epilogue that are computed again where they are used, not written.
+"""Values of a product's epilogue, or of loops, that are computed again where they are used, and not
+written.
 
 A backward uses much of what its forward had in registers: of gelu(x @ w + b) it uses x @ w + b, the
 erf and the exp. All of them can be computed from x @ w. Where that moves fewer bytes, only x @ w is
@@ -37,10 +38,10 @@ def kept(graph: Graph, in_loops: Callable[[Node], bool]) -> set[Value]:
 def recipes(
     value: Value, home: Group, in_memory: Callable[[Value], bool]
 ) -> dict[Value, Recipe] | None:
-    """How to compute a value of a product's group from values in memory, with the result of the
-    product among these. None if that takes too many nodes, or needs views.
+    """How to compute a value of a group from values in memory, with the result of a product among
+    these. None if that takes too many nodes, or needs views.
     """
-    first = home.nodes[0].outputs[0]
+    first = home.nodes[0].outputs[0] if home.kind != "loop" else None
 
     def lies(operand: Operand) -> bool:
         return isinstance(operand, Value) and (operand is first or in_memory(operand))
@@ -85,11 +86,11 @@ def roots_of(found: Mapping[Value, Recipe]) -> dict[Value, None]:
 def bytes_written(
     home: Group, users: Mapping[Value, Sequence[Node]], in_memory: Callable[[Value], bool]
 ) -> int:
-    """The bytes that a product's group would write only for other groups."""
+    """The bytes that a group would write only for other groups."""
     inside = set(home.nodes)
     return sum(
         typical(tensor_type(value).nbytes)
-        for node in home.nodes[1:]
+        for node in home.nodes[home.kind != "loop" :]
         for value in node.outputs
         if not in_memory(value) and any(user not in inside for user in users.get(value, ()))
     )

@@ -58,6 +58,8 @@ class Target(ABC):
     alignment = 64
     #: Bytes left free behind each value in the arena.
     padding = 0
+    #: Whether loops compute values of other loops again, where that moves fewer bytes.
+    recomputes = False
     #: Names of sizes that depend on data: the run itself tells them (`weft.schedule.late`).
     late: Set[str] = frozenset()
 

@@ -44,6 +44,7 @@ class Values:
         self._wanted: dict[Value, None] = {}  # values that must be in memory
         self._kept: Collection[Value] = ()  # values that will be in memory anyway
         self._users: Mapping[Value, Sequence[Node]] = {}
+        self._recomputes = False  # whether values of loops are computed again
 
     def _new(self, kind: str) -> Group:
         group = Group(kind)
@@ -207,12 +208,15 @@ class Values:
         return home is None or home.position < group.position
 
     def _rematerializes(self, value: Value, group: Group | None) -> bool:
-        """Whether a group rematerializes a value of a product's epilogue: `_recipes` then says how.
+        """Whether a group rematerializes a value of a product's epilogue, or of other loops where
+        the target recomputes these: `_recipes` then says how.
         See `weft.schedule.rematerialize`."""
         home = self._home.get(value)
-        if home is None or home is group or home.kind != "product" or self._is_stored(value):
+        if home is None or home is group or self._is_stored(value):
             return False
-        if value is home.nodes[0].outputs[0]:
+        if home.kind != "product" and not (home.kind == "loop" and self._recomputes):
+            return False
+        if home.kind == "product" and value is home.nodes[0].outputs[0]:
             return False
         found = recipes(
             value, home, lambda root: self._is_stored(root) and self._is_computed(root, home)

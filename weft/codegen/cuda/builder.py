@@ -2,9 +2,9 @@
 
     define ptx_kernel void @name(ptr %a0, ptr %a1, …)
 
-The parameters are buffers, which begin at multiples of 16 bytes. In code for the emulation on a CPU,
-four more follow: the numbers of the thread and of the block, memory that the threads of a block
-share, and the address of a function that waits for all of them.
+The parameters are buffers, which begin at multiples of 16 bytes. In code for the emulation on a
+CPU, four more follow: the numbers of the thread and of the block, memory that the threads of a
+block share, and the address of a function that waits for all of them.
 
 A part of a larger kernel, one for a single block (`weft.codegen.cuda.block`), is written in the
 same way: it is a function that gets the number of its block from its caller.

@@ -26,11 +26,13 @@ __all__ = ["CudaTarget", "is_host", "is_input"]
 _PRODUCTS = ("float16", "bfloat16", "float32", "float64")
 
 
+_GRAD_LAYOUTS = (*[Layout.LINES] * 5, Layout.DENSE, Layout.ROWS)
 #: Of nodes of attention: how the kernels read q, k, v, the mask; or q, k, v, the result, its
 #: gradient, lse, the mask.
 ATTENTION_LAYOUTS = {
     "attention": (*[Layout.LINES] * 3, Layout.ROWS),
-    "attention_grad": (*[Layout.LINES] * 5, Layout.DENSE, Layout.ROWS),
+    "attention_grad": _GRAD_LAYOUTS,
+    "attention_grad_joined": _GRAD_LAYOUTS,
 }
 #: Operands of a concatenation: the buffers of a kernel are parameters, 4 KiB at most.
 MOST_PARTS = 400
@@ -41,6 +43,7 @@ class CudaTarget(Target):
 
     limits = Limits(nodes=160, buffers=40, total=1 << 12)
     alignment = 256
+    recomputes = True
 
     def __init__(self, machine: GpuMachine) -> None:
         self.machine = machine
@@ -58,7 +61,7 @@ class CudaTarget(Target):
 
     def kind(self, node: Node) -> str:
         if node.op.name in ATTENTION_LAYOUTS:
-            return node.op.name
+            return node.op.name.removesuffix("_joined")
         if node.op.name in STACK_OPS and not node.op.data_shape:
             return "stack"
         if node.op.name in ITEM_OPS and node.op not in (CONCAT, NLL):

@@ -8,6 +8,7 @@ from weft.base.config import verifies_plans
 from weft.base.device import CPU, Device
 from weft.codegen.contract import NotNative
 from weft.codegen.cuda.attention import attends
+from weft.codegen.cuda.attention.joined import joined
 from weft.codegen.cuda.emitter import CudaEmitter, NotForBlock
 from weft.codegen.cuda.machine import GpuMachine
 from weft.ir.graph import Graph
@@ -47,7 +48,7 @@ def check(graph: Graph) -> None:
 def lowered_for_gpu(graph: Graph, machine: GpuMachine) -> Graph:
     """The graph in the ops that the target's kernels are made of."""
     made = lowered(graph, lambda fusion: attends(fusion, machine))
-    return row_totals(narrow_products(made))
+    return row_totals(narrow_products(joined(made)))
 
 
 def planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:

@@ -40,8 +40,9 @@ TWICE = 64
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Which buffers are what, how the operands that the spec does not have lie, and the strides of
-    the gradients, in the order of the natural axes."""
+    """Which buffers are what, how the operands that the spec does not have lie, and where gradients
+    lie: the offset and the strides of each, in the order of the natural axes. `joined`: they are
+    parts of one buffer, and have no -0.0."""
 
     q: int
     k: int
@@ -57,7 +58,8 @@ class Places:
     flag: int | None
     out_lies: Operand
     grad_lies: Operand
-    strides: tuple[tuple[int, ...], ...]
+    lies: tuple[tuple[int, tuple[int, ...]], ...]
+    joined: bool = False
 
 
 def emit_backward(
@@ -104,31 +106,26 @@ class _Backward(TileCode):
         self.room = self.builder.shared("i8", max(2 * self.stage, least), align=16)
 
     def store(
-        self,
-        place: int,
-        sums: list[list[Ptr]],
-        strides: tuple[int, ...],
-        limit: int,
-        columns: int,
-        scale: float,
+        self, places: Places, number: int, sums: list[list[Ptr]], rows: int, scale: float
     ) -> None:
-        """Write sums, rounded, two neighbours at once."""
-        f, dtype = self.f, self.spec.dtype
-        out = self.builder.buffer(place, "i16")
-        *batch, down, along = strides
-        base = out + offset(0, zip(self.batch, batch, strict=True))
-        for i, rows in enumerate(sums):
+        """Write one of the gradients, rounded, two neighbours at once."""
+        f, spec = self.f, self.spec
+        columns = spec.values if number == 2 else spec.features
+        out = self.builder.buffer((places.dq, places.dk, places.dv)[number], "i16")
+        start, (*batch, down, _) = places.lies[number]
+        base = out + offset(start, zip(self.batch, batch, strict=True))
+        for i, own in enumerate(sums):
             for half in range(2):
                 row = self.row(i, half)
-                with f.when(f(f"icmp slt i64 {row}, {limit}")):
+                with f.when(f(f"icmp slt i64 {row}, {rows}")):
                     at = base + row * down
                     for n in range(columns // NARROW):
-                        pair = [
-                            (self.vec(rows[4 * n + 2 * half + e].load()) * scale).name
-                            for e in range(2)
-                        ]
-                        to = at + (self.column + n * NARROW) * along
-                        to.of("i32").store(self.device.pack(dtype, *pair))
+                        pair = []
+                        for e in range(2):
+                            value = self.vec(own[4 * n + 2 * half + e].load()) * scale
+                            pair.append((value + 0.0 if places.joined else value).name)
+                        to = at + (self.column + n * NARROW)
+                        to.of("i32").store(self.device.pack(spec.dtype, *pair))
 
 
 class _Queries(_Backward):
@@ -165,8 +162,7 @@ class _Queries(_Backward):
                 self._over(j, masked=False)
         with f.loop(whole, count) as j:
             self._over(j, masked=True)
-        columns = spec.features
-        self.store(places.dq, self.sums, places.strides[0], spec.queries, columns, spec.scale)
+        self.store(places, 0, self.sums, spec.queries, spec.scale)
 
     def _rows(self, places: Places, grad: Ptr) -> None:
         """lse in powers of 2 and sum(G result) of the thread's rows, kept and left for the other
@@ -337,8 +333,8 @@ class _Keys(_Backward):
         if spec.mask is None:
             with f.loop(whole, self.count) as j:
                 self._over(j, masked=False)
-        self.store(places.dk, self.of_keys, places.strides[1], spec.keys, spec.features, spec.scale)
-        self.store(places.dv, self.of_values, places.strides[2], spec.keys, spec.values, 1.0)
+        self.store(places, 1, self.of_keys, spec.keys, spec.scale)
+        self.store(places, 2, self.of_values, spec.keys, 1.0)
 
     def _copy(self, j: Size) -> None:
         f, spec = self.f, self.spec

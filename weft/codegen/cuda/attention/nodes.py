@@ -13,7 +13,7 @@ from weft.codegen.index import Ptr
 from weft.codegen.loops.access import dtype_of
 from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
-from weft.passes.lowering.attention.cards import turned_back
+from weft.passes.lowering.attention.cards import ATTENTION_GRAD_JOINED, turned_back
 from weft.schedule.groups import Group
 
 __all__ = ["emit_attention", "emit_attention_grad"]
@@ -63,7 +63,12 @@ def emit_attention_grad(
     places, count = places_of(group)
     shape = (*spec.batch, spec.queries, spec.values)
     q, k, v, out, grad, lse = (places[leaf.root] for leaf in given[:6])
-    dq, dk, dv = (places[value] for value in node.outputs)
+    if node.op is ATTENTION_GRAD_JOINED:
+        lies = node.attrs["lies"]
+    else:
+        pairs = zip(node.outputs, node.attrs["axes"], strict=True)
+        lies = tuple((0, strides_of(value, axes)) for value, axes in pairs)
+    dq, dk, dv = (places[node.outputs[i % len(node.outputs)]] for i in range(3))
     found = Places(
         *(q, k, v, out, grad, lse),
         places[mask[0].root] if mask else None,
@@ -72,10 +77,8 @@ def emit_attention_grad(
         flag=count if gated else None,
         out_lies=operand_of(given[3].view, shape),
         grad_lies=operand_of(given[4].view, shape),
-        strides=tuple(
-            strides_of(value, axes)
-            for value, axes in zip(node.outputs, node.attrs["axes"], strict=True)
-        ),
+        lies=lies,
+        joined=node.op is ATTENTION_GRAD_JOINED,
     )
     made = emit_backward(module, name, spec, count + gated, found)
     return made, spec.stacks * spec.queries * BYTES_OF_ROW

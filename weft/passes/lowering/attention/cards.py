@@ -1,7 +1,8 @@
-"""Attention as two cards that only lowering creates, in place of nodes of a graph.
+"""Attention as cards that only lowering creates, in place of nodes of a graph.
 
     attention       q, k, v[, mask]                  → result, lse
     attention_grad  q, k, v, result, g, lse[, mask]  → gradients of q, k and v
+    attention_grad_joined  the same                  → the gradients in one tensor, without -0.0
 
 q is (…, queries, features), k (…, keys, features), v (…, keys, values); k and v may be shared along
 axes before those. lse is, for each query, the logarithm of the sum of exp(score): what the backward
@@ -13,6 +14,7 @@ Gradients are rounded once. Attributes:
     causal  a query looks only at keys no later than itself
     blank   a query that may look nowhere gets 0, and has the lse infinity
     axes    in which order the axes of a result lie: result = permute_dims(natural, axes)
+    shape, lies   of a joined result: its shape, and for each gradient an offset and its strides
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from weft.base.dtypes import NARROW_FLOATS, DType, float32
 from weft.ir.op import Cost, Op
 from weft.ir.types import TensorType
 
-__all__ = ["ATTENTION", "ATTENTION_GRAD", "computed_in", "turned_back"]
+__all__ = ["ATTENTION", "ATTENTION_GRAD", "ATTENTION_GRAD_JOINED", "computed_in", "turned_back"]
 
 Axes = tuple[int, ...]
 
@@ -156,6 +158,35 @@ def _grad_values(
     )
 
 
+def _joined_type(
+    q: TensorType,
+    k: TensorType,
+    v: TensorType,
+    out: TensorType,
+    g: TensorType,
+    lse: TensorType,
+    *mask: TensorType,
+    scale: float,
+    causal: bool,
+    blank: bool,
+    shape: tuple[int, ...],
+    lies: Any,
+) -> TensorType:
+    return q.like(shape=shape)
+
+
+def _joined_values(xp: Any, *given: Any, shape: tuple[int, ...], lies: Any, **attrs: Any) -> Any:
+    natural = tuple(range(given[0].ndim))
+    made = _grad_values(xp, *given, axes=(natural,) * 3, **attrs)
+    places = []
+    for grad, (offset, strides) in zip(made, lies, strict=True):
+        index = np.indices(grad.shape).reshape(len(strides), -1)
+        places.append(offset + np.asarray(strides) @ index)
+    order = xp.asarray(np.argsort(np.concatenate(places)))
+    flat = xp.concat([xp.reshape(grad, (-1,)) for grad in made])
+    return xp.reshape(xp.take(flat, order, axis=0), shape) + 0.0
+
+
 def _pairs(q: TensorType, k: TensorType, causal: bool) -> int:
     """How many scores there are, and of causal ones about how many count."""
     found = q.size // max(q.shape[-1], 1) * k.shape[-2]
@@ -180,4 +211,7 @@ _OPTIONS: Any = {"kinds": "real floating", "listed": False}
 ATTENTION = Op("attention", _type, _values, outputs=2, cost=_cost, **_OPTIONS)
 ATTENTION_GRAD = Op(
     "attention_grad", _grad_type, _grad_values, outputs=3, cost=_grad_cost, **_OPTIONS
+)
+ATTENTION_GRAD_JOINED = Op(
+    "attention_grad_joined", _joined_type, _joined_values, cost=_grad_cost, **_OPTIONS
 )
