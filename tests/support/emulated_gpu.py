@@ -37,6 +37,7 @@ class EmulatedDriver:
             warp=4,
             blocks=blocks,
             each=3,
+            many=64,
             whole=whole,
             convolves=True,
             emulated=True,

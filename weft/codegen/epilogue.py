@@ -37,6 +37,9 @@ class Epilogue:
     inner.
     """
 
+    #: Bytes that all buffers begin at multiples of, if lanes begin at multiples of their number.
+    aligned = 0
+
     def __init__(
         self, group: Group, places: Mapping[Value, int], axes: Sequence[Sequence[int]]
     ) -> None:
@@ -93,6 +96,7 @@ class Epilogue:
             lanes=lanes,
             mask=None if mask is None else (mask, count),
             known=self.known,
+            aligned=self.aligned,
         )
         dtype = dtype_of(self.value)
         if dtype in NARROW_FLOATS:

@@ -79,10 +79,10 @@ def _is_candidate(node: Node) -> bool:
 
 
 def _plain(value: Value) -> TensorType | None:
-    """The type of a dense tensor of known shape on the CPU."""
+    """The type of a dense tensor of known shape: on the CPU, or a single number anywhere."""
     type = value.type
-    if isinstance(type, TensorType) and type.layout == DENSE and type.device == CPU:
-        return type if is_static(type) else None
+    if isinstance(type, TensorType) and type.layout == DENSE and is_static(type):
+        return type if type.device == CPU or type.size == 1 else None
     return None
 
 

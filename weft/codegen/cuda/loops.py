@@ -24,19 +24,27 @@ from weft.codegen.index import Index, Ptr, Size, minimum, unravel
 from weft.codegen.loops.access import Access, Loop, coalesced, dtype_of, result_access
 from weft.codegen.loops.plan import all_accesses
 from weft.codegen.loops.point import Point
-from weft.codegen.loops.reduce import Reduction
+from weft.codegen.loops.reduce import Reduction, across
 from weft.codegen.loops.stages import level_before, levels, same_for_row
-from weft.codegen.text import Module
+from weft.codegen.text import Function, Module
 from weft.ir.graph import Node, Value
 from weft.schedule.groups import Group
+from weft.schedule.layouts import LINE
 
 __all__ = ["GroupCode", "Launch", "emit_group"]
 
 #: Elements that a thread of an elementwise kernel computes, where there are many.
 PER_THREAD = 4
-MANY = 1 << 18
+#: The most neighbours that a thread computes.
+LANES = 8
 #: Elements of a row that one thread goes over, in a kernel of one block.
 SHORT = 64
+#: Points that a thread loads before it stores what it computes of them.
+BATCH = 4
+#: Rows that a thread sums, at least, where columns are cut into pieces.
+MANY_ROWS = 8
+#: Parts of a sum that a thread loads before it adds the first.
+PARTS = 8
 #: Ops that the code of a row in registers may have; else it is a loop.
 MOST_CODE = 800
 
@@ -156,13 +164,29 @@ class GroupCode:
 
     # --- elementwise ----------------------------------------------------------------------------
 
+    def lanes(self, loops: Sequence[Loop], most: int) -> int:
+        """How many neighbours a thread computes: as many as it can read at once."""
+        if self._part_of or not loops or self.module.machine.many > self.count(self.sizes):
+            return 1
+        last = loops[-1]
+        steps = [access.step(last.axis) for access in self.accesses]
+        widths = [one.dtype.itemsize for one in self.accesses if one.step(last.axis)]
+        if not widths or any(step not in (0, 1) for step in steps):
+            return 1
+        most = min(most, LANES, LINE // min(widths))
+        return math.gcd(last.size, 1 << max(0, most.bit_length() - 1))
+
     def elementwise(self) -> None:
         builder = self._builder()
         f = builder.f
         loops = self.loops(self.group.space.order)
         total = math.prod(loop.size for loop in loops)
         threads = self.machine.threads
-        each = PER_THREAD if total >= MANY else 1
+        lanes = self.lanes(loops, LANES)
+        if lanes > 1:
+            self._neighbours(builder, loops, total // lanes, lanes)
+            return
+        each = PER_THREAD if total >= self.machine.many else 1
         blocks = -(-total // (threads * each))
         pointers = self._pointers(builder)
         first = builder.block() * (threads * each) + builder.thread()
@@ -177,6 +201,39 @@ class GroupCode:
             with f.when(f(f"icmp ult i64 {item}, {total}")):
                 element(item)
         self._launch(builder, blocks, threads)
+
+    def _neighbours(
+        self, builder: KernelBuilder, loops: Sequence[Loop], count: int, lanes: int
+    ) -> None:
+        """Each thread computes some neighbours: it reads all operands before it writes results."""
+        f, threads = builder.f, self.machine.threads
+        pointers = self._pointers(builder)
+        item = builder.block() * threads + builder.thread()
+        with f.when(f(f"icmp ult i64 {item}, {count}")):
+            index = self.index(loops, item * lanes)
+            axis = loops[-1].axis
+            point = self.point(f, pointers, index, axis, lanes)
+            self.store_all(point, self.group.outputs)
+        self._launch(builder, -(-count // threads), threads)
+
+    def point(
+        self,
+        f: Function,
+        pointers: Mapping[Access, Ptr],
+        index: Mapping[int, Size],
+        axis: int,
+        lanes: int,
+    ) -> Point:
+        """A point of some neighbours along an axis, which begins at a multiple of their number."""
+        along = axis if lanes > 1 else None
+        at = pointers.__getitem__
+        return Point(f, self.group, at, index, axis=along, lanes=lanes, aligned=LINE)
+
+    def store_all(self, point: Point, values: Sequence[Value]) -> None:
+        for value in values:
+            point.value(value)
+        for value in values:
+            self.store(point, value)
 
     # --- reductions -----------------------------------------------------------------------------
 
@@ -219,17 +276,57 @@ class GroupCode:
         sums = self._begin(builder, after)
         for node in after:
             self._take(node, blocks)
-        with f.loop(first, total, blocks * threads) as item:
-            point = Point(f, self.group, pointers.__getitem__, self.index(loops, item))
-            self.add(point, sums)
-            for value in self.group.outputs:
-                if value not in self.group.after:
-                    self.store(point, value)
+        self._summed(f, pointers, sums, (first, total, blocks * threads), ({}, loops))
         for node, var in sums.items():
             self._whole_or_part(builder, node, var, blocks, threads)
         self._launch(builder, blocks, threads)
         for node in after:
             self._total_of_parts(node, blocks)
+
+    def _summed(
+        self,
+        f: Function,
+        pointers: Mapping[Access, Ptr],
+        sums: Mapping[Node, Ptr],
+        span: tuple[Size, Size, int],
+        where: tuple[Mapping[int, Size], Sequence[Loop]],
+        lanes: tuple[int, int] = (0, 1),
+    ) -> None:
+        """A thread goes over some points, given by start, stop and step of an item: it adds to sums
+        and stores results. It loads several points before it stores the first: each load takes
+        long. `where`: the index along other axes, and the loops of items; `lanes`: an axis and the
+        neighbours along it that a point is."""
+        (start, stop, step), (index, loops) = span, where
+        stored = [value for value in self.group.outputs if value not in self.group.after]
+
+        def points(items: Sequence[Index]) -> None:
+            made = [
+                self.point(f, pointers, {**index, **self.index(loops, item)}, *lanes)
+                for item in items
+            ]
+            taken = [[self._taken(point, node) for node in sums] for point in made]
+            for point in made:
+                for value in stored:
+                    point.value(value)
+            for point, given in zip(made, taken, strict=True):
+                for (node, var), part in zip(sums.items(), given, strict=True):
+                    made_of = self.reductions[node].joined(f, var.load(), part, lanes[1])
+                    var.store(made_of)
+                for value in stored:
+                    self.store(point, value)
+
+        batch = BATCH if BATCH * len(self.group.nodes) <= MOST_CODE // 4 else 1
+        batch = min(batch, 2) if lanes[1] > 2 else batch
+        if self._part_of or batch == 1:
+            with f.loop(start, stop, step) as i:
+                points([i])
+            return
+        left = f.var("i64", start)
+        with f.loop(start, stop - (batch - 1) * step, batch * step) as i:
+            points([i + k * step for k in range(batch)])
+            left.store(i + batch * step)
+        with f.loop(left.load_index(), stop, step) as i:
+            points([i])
 
     def _columns(
         self, row: list[int], kept: list[int], summed: list[int], after: list[Node]
@@ -238,38 +335,35 @@ class GroupCode:
         inner, count = self.count(row), self.count(summed)
         columns = self.count(kept) * inner
         threads = self.machine.threads
-        wanted = -(-self.machine.blocks * threads // (2 * columns))
-        pieces = max(1, min(count // 8, wanted))
-        blocks = -(-columns * pieces // threads)
         builder = self._builder()
         f = builder.f
         pointers = self._pointers(builder)
         kept_loops, row_loops = self.loops(kept), self.loops(row)
         summed_loops = self.loops(summed)
+        lanes = self.lanes(row_loops, LANES) if count >= MANY_ROWS * LANES else 1
+        wanted = -(-self.machine.blocks * threads * lanes // (2 * columns))
+        pieces = max(1, min(count // MANY_ROWS, wanted))
+        items = columns // lanes * pieces
+        blocks = -(-items // threads)
         share = -(-count // pieces)
         item = builder.block() * threads + builder.thread()
         for node in after:
             self._take(node, columns * pieces)
-        with f.when(f(f"icmp ult i64 {item}, {columns * pieces}")):
-            rest, place = item // inner, item % inner
+        with f.when(f(f"icmp ult i64 {item}, {items}")):
+            rest, place = item // (inner // lanes), item % (inner // lanes) * lanes
             outer, piece = rest // pieces, rest % pieces
             index = self.index(kept_loops, outer) | self.index(row_loops, place)
-            sums = self._begin(builder, after)
+            sums = self._begin(builder, after, lanes)
             start = piece * share
-            with f.loop(start, minimum(start + share, count)) as i:
-                point = Point(
-                    f,
-                    self.group,
-                    pointers.__getitem__,
-                    index | self.index(summed_loops, i),
-                )
-                self.add(point, sums)
-                for value in self.group.outputs:
-                    if value not in self.group.after:
-                        self.store(point, value)
+            span = start, minimum(start + share, count), 1
+            along = row_loops[-1].axis if lanes > 1 else 0
+            self._summed(f, pointers, sums, span, (index, summed_loops), (along, lanes))
             for node, var in sums.items():
-                part = self._part(builder, node) + item
-                store(f, self.reductions[node].dtype, part, var.load(), 1)
+                dtype = self.reductions[node].dtype
+                part = self._part(builder, node) + item * lanes
+                store(
+                    f, dtype, part, var.load(), lanes, align=math.gcd(LINE, lanes * dtype.itemsize)
+                )
         self._launch(builder, blocks, threads)
         for node in after:
             self._column_of_parts(node, kept, row, pieces)
@@ -289,8 +383,9 @@ class GroupCode:
             return
         threads = self._threads(-(-length // self.machine.each))
         each = length // threads if length % threads == 0 else 0
-        large = each * len(self.group.nodes) > MOST_CODE
-        each = each if each <= self.machine.each and not large else 0
+        lanes = self.lanes(self.loops(row), each & -each) if each else 1
+        large = each // lanes * len(self.group.nodes) > MOST_CODE
+        each = each // lanes if each <= self.machine.each and not large else 0
         builder = self._builder()
         f = builder.f
         pointers = self._pointers(builder)
@@ -312,7 +407,7 @@ class GroupCode:
         own: dict[Node, list[Ptr]] = {}  # sums of columns that a thread keeps
         if each:
             for node in columns:
-                own[node] = [self._begin(builder, [node])[node] for _ in range(each)]
+                own[node] = [self._begin(builder, [node], lanes)[node] for _ in range(each)]
         else:
             for node, at in column_at.items():
                 reduction = self.reductions[node]
@@ -323,14 +418,17 @@ class GroupCode:
             index = self.index(kept_loops, outer) | self.index(summed_loops, i)
             rows: Row
             if each:
-                rows = KeptRow(self, builder, row, index, pointers, threads, each, sums, own)
+                rows = KeptRow(self, builder, row, index, pointers, threads, each, lanes, sums, own)
             else:
                 rows = LoopedRow(self, builder, row, index, pointers, threads, sums, column_at)
             self._stages(builder, index, pointers, threads, rows)
         for node, kept_sums in own.items():
             for number, var in enumerate(kept_sums):
-                place = column_at[node] + (thread + number * threads)
-                store(f, self.reductions[node].dtype, place, var.load(), 1)
+                dtype = self.reductions[node].dtype
+                place = column_at[node] + (thread + number * threads) * lanes
+                store(
+                    f, dtype, place, var.load(), lanes, align=math.gcd(LINE, lanes * dtype.itemsize)
+                )
         for node, var in sums.items():
             self._whole_or_part(builder, node, var, blocks, threads)
         self._launch(builder, blocks, threads)
@@ -400,22 +498,32 @@ class GroupCode:
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def _begin(self, builder: KernelBuilder, nodes: Sequence[Node]) -> dict[Node, Ptr]:
+    def _begin(
+        self, builder: KernelBuilder, nodes: Sequence[Node], lanes: int = 1
+    ) -> dict[Node, Ptr]:
         """A variable for each sum, with its initial value."""
         return {
-            node: builder.f.var(self.reductions[node].kind(1), self.reductions[node].begin(1))
+            node: builder.f.var(
+                self.reductions[node].kind(lanes), self.reductions[node].begin(lanes)
+            )
             for node in nodes
         }
 
     def _taken(self, point: Point, node: Node) -> str:
         """The operand of a reduction at a point."""
         given = point.operand(node, self.group.operands[node][0])
-        return self.reductions[node].taken(point.f, given, 1, None)
+        return self.reductions[node].taken(point.f, given, point.lanes, None)
 
     def add(self, point: Point, sums: Mapping[Node, Ptr]) -> None:
         for node, var in sums.items():
-            value = self._taken(point, node)
-            var.store(self.reductions[node].joined(point.f, var.load(), value, 1))
+            reduction = self.reductions[node]
+            value = across(point.f, reduction, self._taken(point, node), point.lanes)
+            var.store(reduction.joined(point.f, var.load(), value, 1))
+
+    def add_lanes(self, point: Point, node: Node, var: Ptr) -> None:
+        """Add to a variable with a sum for each lane."""
+        value = self._taken(point, node)
+        var.store(self.reductions[node].joined(point.f, var.load(), value, point.lanes))
 
     def add_column(self, point: Point, node: Node, place: Ptr) -> None:
         reduction, f = self.reductions[node], point.f
@@ -517,9 +625,16 @@ class GroupCode:
             outer, place = item // inner, item % inner
             first = self._part(builder, node) + (outer * (pieces * inner) + place)
             var = self._begin(builder, [node])[node]
-            with f.loop(0, pieces) as piece:
-                part = load(f, reduction.dtype, first + piece * inner, 1)
-                var.store(reduction.joined(f, var.load(), part, 1))
+
+            def add(places: Sequence[Size]) -> None:
+                parts = [load(f, reduction.dtype, first + at * inner, 1) for at in places]
+                for part in parts:
+                    var.store(reduction.joined(f, var.load(), part, 1))
+
+            rest = pieces % PARTS
+            with f.loop(0, pieces - rest, PARTS) as piece:
+                add([piece + k for k in range(PARTS)])
+            add([pieces - rest + k for k in range(rest)])
             index = self.index(kept_loops, outer) | self.index(row_loops, place)
             out = builder.buffer(self.places[value], memory_type(access.dtype)) + access.offset
             for axis, step in access.steps:

@@ -16,6 +16,7 @@ class GpuMachine:
     threads     threads of a block
     row         threads of a block that goes over a row, at most
     each        elements of a row that a thread keeps in registers, at most
+    many        elements from which on each thread computes several neighbours
     items       items of work that run at the same time: of kernels that are written for CPUs
     whole       whether one block runs a whole program that is small
     convolves   whether there is a library for convolutions
@@ -28,6 +29,7 @@ class GpuMachine:
     threads: int = 256
     row: int = 1024
     each: int = 8
+    many: int = 1 << 18
     items: int = 1 << 17
     whole: bool = True
     convolves: bool = False

@@ -69,7 +69,8 @@ class LoopedRow(Row):
 
 
 class KeptRow(Row):
-    """Each thread keeps its few elements in registers: they are read and computed once."""
+    """Each thread keeps its few elements in registers: they are read and computed once. It has
+    `each` times `lanes` neighbours."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class KeptRow(Row):
         pointers: Mapping[Access, Ptr],
         threads: int,
         each: int,
+        lanes: int,
         sums: Mapping[Node, Ptr],
         columns: Mapping[Node, list[Ptr]],
     ) -> None:
@@ -88,8 +90,8 @@ class KeptRow(Row):
         self.columns = columns
         self.points = []
         for number in range(each):
-            index = {**outer, **group.index(loops, thread + number * threads)}
-            point = Point(builder.f, group.group, pointers.__getitem__, index)
+            index = {**outer, **group.index(loops, (thread + number * threads) * lanes)}
+            point = group.point(builder.f, pointers, index, loops[-1].axis, lanes)
             point._known = self.known  # grows from stage to stage
             self.points.append(point)
 
@@ -99,8 +101,13 @@ class KeptRow(Row):
             group.add(point, parts)
             for node in after:
                 own = self.columns.get(node)
-                var = self.sums[node] if own is None else own[number]
-                group.add(point, {node: var})
+                if own is None:
+                    group.add(point, {node: self.sums[node]})
+                else:
+                    group.add_lanes(point, node, own[number])
+        for point in self.points:
+            for value in stored:
+                point.value(value)
         for point in self.points:
             for value in stored:
                 group.store(point, value)

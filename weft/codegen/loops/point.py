@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +26,7 @@ class Point:
     axis      the axis that lanes run along
     mask      which lanes are valid, and their number, if not all are
     known     values computed already, as scalars: reductions, and what is the same for a row
+    aligned   bytes that all buffers begin at multiples of, if lanes begin at multiples of `lanes`
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Point:
         known: Mapping[Value, str] | None = None,
         scalars: Mapping[Access, str] | None = None,
         saved: Mapping[Value, Callable[[Point], str]] | None = None,
+        aligned: int = 0,
     ) -> None:
         self.f = f
         self.group = group
@@ -51,6 +54,7 @@ class Point:
         self._known = known or {}
         self._scalars = scalars or {}
         self._saved = saved or {}
+        self._aligned = aligned
         self._values: dict[Any, str] = {}
         self._offsets: dict[tuple[tuple[int, int], ...], Size] = {}  # element offsets, by steps
 
@@ -82,6 +86,7 @@ class Point:
             axis=self.axis,
             lanes=self.lanes,
             mask=self.mask,
+            aligned=self._aligned,
         )
 
     def _computed(self, value: Value) -> str:
@@ -153,7 +158,8 @@ class Point:
             one = load(f, dtype, self.at(access), 1)
             return splat(f, dtype, one, lanes) if lanes > 1 else one
         if step == 1:
-            return load(f, dtype, self.at(access), lanes, self.mask[0] if self.mask else None)
+            mask = self.mask[0] if self.mask else None
+            return load(f, dtype, self.at(access), lanes, mask, self._align(access))
         room = self._strided(access, step)
         return load(f, dtype, room, lanes)
 
@@ -172,7 +178,8 @@ class Point:
         step = 1 if self.axis is None else access.step(self.axis)
         if lanes == 1 or step == 1:
             mask = self.mask[0] if self.mask and lanes > 1 else None
-            store(f, dtype, self.at(access), value, lanes, mask)
+            align = self._align(access) if lanes > 1 else 0
+            store(f, dtype, self.at(access), value, lanes, mask, align)
             return
         kind = memory_type(dtype)
         room = f.var(kind, count=lanes, align=64)
@@ -181,6 +188,14 @@ class Point:
         name = f.module.once(f"scattered.{kind}", lambda m: _scattered(m, kind))
         by = f.size(step)
         f.do(f"call void @{name}(ptr {self.at(access)}, ptr {room}, i64 {by}, i64 {count})")
+
+    def _align(self, access: Access) -> int:
+        """Bytes that the address of the first lane is known to be a multiple of; or 0."""
+        sizes, size = self.group.space.sizes, access.dtype.itemsize
+        if not self._aligned or self.axis is None or sizes[self.axis] % self.lanes:
+            return 0
+        steps = [self.lanes if axis == self.axis else step for axis, step in access.steps]
+        return math.gcd(self._aligned, *(step * size for step in (access.offset, *steps)))
 
     def at(self, access: Access) -> Ptr:
         """The address of the first lane."""

@@ -95,9 +95,12 @@ def splat(f: Function, dtype: DType, value: str, lanes: int) -> str:
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def load(f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None = None) -> str:
-    """`lanes` elements from memory, in compute form; 0 where a mask <lanes x i1> does not hold."""
-    kind, align = _MEMORY[dtype], dtype.itemsize
+def load(
+    f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None = None, align: int = 0
+) -> str:
+    """`lanes` elements from memory, in compute form; 0 where a mask <lanes x i1> does not hold.
+    `align`: bytes that the address is a multiple of, if more than an element has."""
+    kind, align = _MEMORY[dtype], align or dtype.itemsize
     whole = vector_type(kind, lanes)
     if mask is None:
         raw = f(f"load {whole}, ptr {pointer.name}, align {align}")
@@ -120,11 +123,17 @@ def load(f: Function, dtype: DType, pointer: Ptr, lanes: int, mask: str | None =
 
 
 def store(
-    f: Function, dtype: DType, pointer: Ptr, value: str, lanes: int, mask: str | None = None
+    f: Function,
+    dtype: DType,
+    pointer: Ptr,
+    value: str,
+    lanes: int,
+    mask: str | None = None,
+    align: int = 0,
 ) -> None:
     """Store values in compute form, where a mask holds."""
     raw = _written(Vec(f, _COMPUTE[dtype], lanes, value), dtype)
-    align = dtype.itemsize
+    align = align or dtype.itemsize
     if mask is None:
         f.do(f"store {raw.type} {raw}, ptr {pointer.name}, align {align}")
     elif lanes == 1:

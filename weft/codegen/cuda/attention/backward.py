@@ -187,7 +187,7 @@ class _Queries(_Backward):
                     here = grad + (known * places.grad_lies.row + column)
                     pair = out + (known * lies.row + column)
                     made = f(f"load <2 x float>, ptr {pair}, align 8")
-                    slope = load(f, spec.dtype, here, 2)
+                    slope = load(f, spec.dtype, here, 2, align=4)
                     for e in range(2):
                         a, b = (
                             self.vec(f(f"extractelement <2 x float> {x}, i32 {e}"))

@@ -15,12 +15,15 @@ from weft.codegen.text import Function, Module
 from weft.ir.graph import Value
 from weft.passes.lowering.attention.cards import ATTENTION_GRAD_JOINED, turned_back
 from weft.schedule.groups import Group
+from weft.schedule.layouts import LINE
 
 __all__ = ["emit_attention", "emit_attention_grad"]
 
 
 class _Epilogue(Epilogue):
     """Elementwise ops on the result, in registers: buffers are the kernel's parameters."""
+
+    aligned = LINE
 
     def _pointer(self, f: Function, root: Value) -> Ptr:
         return f.ptr(f"%a{self.places[root]}", memory_type(dtype_of(root)))
