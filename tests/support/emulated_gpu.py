@@ -99,11 +99,18 @@ class EmulatedDriver:
             made = self._graphs.pop()
         return made
 
+    def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        self.log.append("product")
+        a, b, bias, c = addresses
+        self._start(lambda: self._product(call, dtype, dtype, (a, b, c), bias))
+
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         self.log.append("product")
         self._start(lambda: self._product(call, dtype, result, addresses))
 
-    def _product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
+    def _product(
+        self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int], bias: int = 0
+    ) -> None:
         n, m, k = call.rows, call.columns, call.terms
         for number in range(call.count):
             a, b, c = (
@@ -116,7 +123,10 @@ class EmulatedDriver:
             right = _matrix(b, k, m, *call.right, dtype)
             wide = np.float64 if dtype.itemsize == 8 else np.float32
             out = _matrix(c, n, m, False, m, result)
-            out[...] = (left.astype(wide) @ right.astype(wide)).astype(result.numpy)
+            made = left.astype(wide) @ right.astype(wide)
+            if bias:
+                made += _matrix(bias, 1, m, False, m, dtype).astype(wide)
+            out[...] = made.astype(result.numpy)
 
     def prepare(self, call: Convolution) -> None:
         self.prepared.add(call)

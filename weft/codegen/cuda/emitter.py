@@ -235,9 +235,9 @@ class CudaEmitter(Emitter):
             return [Kernel(name, 1, max(step.work().flops / 4e4, 2500.0))]
         if group.kind == "kernel":
             views = [op.view for op in group.operands[node] if isinstance(op, Leaf)]
-            if len(views) < 2:
+            if len(views) < len(node.inputs):
                 return None
-            *views, _ = matrices(views, node.out.tensor_type.shape)
+            *views, _ = matrices(views[:2], node.out.tensor_type.shape)
             if not all(map(is_matrix, views)):
                 return None
             return [Kernel(name, 1, max(step.work().flops / 4e4, 2500.0))]
@@ -348,7 +348,7 @@ class CudaEmitter(Emitter):
                 operands = step.group.operands[step.nodes[0]]
                 leaves = [leaf for leaf in operands if isinstance(leaf, Leaf)]
                 buffers = (*[leaf.root for leaf in leaves], step.nodes[0].outputs[0])
-                views = tuple(leaf.view for leaf in leaves)
+                views = tuple(leaf.view for leaf in leaves[:2])
                 kind = "convolution" if step.nodes[0].op.name in CONVOLUTIONS else "product"
                 yield Work(kind, step, buffers=buffers, views=views)
             else:

@@ -16,6 +16,7 @@ from weft.codegen.scalar.forms import supported
 from weft.ir.graph import Node, Value
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ALL, ANY, CONCAT, MATMUL, NLL, RESHAPE
+from weft.passes.lowering.biased_products import MATMUL_BIAS
 from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
 from weft.schedule.target import Limits, Target
@@ -76,6 +77,8 @@ class CudaTarget(Target):
         if node.op.name in CONVOLUTIONS:
             fits = self.machine.convolves and convolution_of(node) is not None
             return "kernel" if fits else ""
+        if node.op is MATMUL_BIAS:
+            return "kernel"
         if node.op is not MATMUL:
             return ""
         kinds = [value.tensor_type.dtype.name for value in (*node.inputs, *node.outputs)]
@@ -84,7 +87,8 @@ class CudaTarget(Target):
     def layout(self, node: Node, place: int) -> Layout:
         if node.op.name in ATTENTION_LAYOUTS:
             return ATTENTION_LAYOUTS[node.op.name][place]
-        return Layout.MATRIX if node.op is MATMUL else Layout.DENSE
+        is_matrix = node.op is MATMUL or (node.op is MATMUL_BIAS and place < 2)
+        return Layout.MATRIX if is_matrix else Layout.DENSE
 
     def may_fail(self, group: Group) -> bool:
         node = group.nodes[0]

@@ -15,6 +15,7 @@ from weft.base.dtypes import DType
 from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
 from weft.core.call_errors import out_of_memory
+from weft.runtime.cuda.biased import BiasedProducts
 from weft.runtime.cuda.conditional import Conditional
 from weft.runtime.cuda.convolutions import Dnn, is_there
 from weft.runtime.cuda.modules import load
@@ -45,6 +46,9 @@ class Driver(Protocol):
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         """Start products of matrices of a dtype; their results may have a wider one."""
+
+    def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        """Start products to whose columns a bias is added, the third of the addresses."""
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         """Start a convolution."""
@@ -129,6 +133,7 @@ class CupyDriver:
         several = cupy.cuda.runtime.getDeviceCount() > 1
         self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
         self._blas: Blas | None = None
+        self._biased: BiasedProducts | None = None
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._nodes: Conditional | None = None
         self._conditional: Conditional | None = None  # while work is captured
@@ -158,6 +163,15 @@ class CupyDriver:
             self._blas = Blas(self._cupy)
         self._blas.use(self._cupy.cuda.get_current_stream().ptr)
         self._blas.product(call, dtype, result, addresses)
+
+    def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
+        if self._blas is None:
+            self._blas = Blas(self._cupy)
+        if self._biased is None:
+            self._biased = BiasedProducts()
+        stream = self._cupy.cuda.get_current_stream().ptr
+        self._blas.use(stream)
+        self._biased.product(call, dtype, addresses, stream, self._blas.room)
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         dnn = self._dnn or self._open_dnn()

@@ -14,6 +14,7 @@ from weft.codegen.cuda.machine import GpuMachine
 from weft.ir.graph import Graph
 from weft.ir.op import Trait
 from weft.ir.types import StackType, TensorType
+from weft.passes.lowering.biased_products import biased_products
 from weft.passes.lowering.lower import lowered
 from weft.passes.lowering.narrow_products import narrow_products
 from weft.passes.lowering.row_totals import row_totals
@@ -48,7 +49,7 @@ def check(graph: Graph) -> None:
 def lowered_for_gpu(graph: Graph, machine: GpuMachine) -> Graph:
     """The graph in the ops that the target's kernels are made of."""
     made = lowered(graph, lambda fusion: attends(fusion, machine))
-    return row_totals(narrow_products(joined(made)))
+    return row_totals(biased_products(narrow_products(joined(made))))
 
 
 def planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:

@@ -127,6 +127,7 @@ class Blas:
         self._handle = ctypes.c_void_p()
         self._check(self._library.cublasCreate_v2(ctypes.byref(self._handle)))
         self._work = cupy.empty(_WORKSPACE, dtype="u1")
+        self.room = 0, _WORKSPACE  # the memory of the stream in use: its address and its size
         self._one = {4: ctypes.c_float(1), 8: ctypes.c_double(1)}
         self._zero = {4: ctypes.c_float(0), 8: ctypes.c_double(0)}
 
@@ -140,6 +141,7 @@ class Blas:
         self._check(library.cublasSetStream_v2(handle, ctypes.c_void_p(stream)))
         work = ctypes.c_void_p(self._work.data.ptr), ctypes.c_size_t(_WORKSPACE)
         self._check(library.cublasSetWorkspace_v2(handle, *work))
+        self.room = self._work.data.ptr, _WORKSPACE
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         """Run one call on operands of a dtype and a result of another at these addresses."""

@@ -37,6 +37,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import PreparedGraph, run_node
 from weft.ir.literal import Literal
 from weft.ir.types import TensorType
+from weft.passes.lowering.biased_products import MATMUL_BIAS
 from weft.passes.lowering.on_device import on_device
 from weft.runtime.cuda.buffers import Buffers
 from weft.runtime.cuda.driver import Driver, Flag
@@ -453,7 +454,10 @@ class CudaProgram(Program):
                 node = work.step.nodes[0]
                 given, made = (v.tensor_type.dtype for v in (node.inputs[0], node.out))
                 for one in self._products[id(work)]:
-                    driver.product(one, given, made, at)
+                    if node.op is MATMUL_BIAS:
+                        driver.biased(one, given, at)
+                    else:
+                        driver.product(one, given, made, at)
                 continue
             if work.kind == "convolution":
                 driver.convolution(self._convolutions[id(work)], at)
