@@ -20,6 +20,12 @@ from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.primitives import PRIMITIVES, Device
 from weft.codegen.cuda.ptx import ptx
 from weft.codegen.text import Module
+from weft.passes.lowering.attention.cards import (
+    ATTENTION,
+    ATTENTION_GRAD,
+    ATTENTION_GRAD_JOINED,
+)
+from weft.passes.lowering.biased_products import MATMUL_BIAS
 from weft.runtime.cuda.program import CudaProgram
 
 __all__ = ["cuda"]
@@ -195,3 +201,61 @@ def test_inputs_that_begin_anywhere_are_copied() -> None:
     for _ in range(3):
         got = [x.numpy() for x in compiled(*shifted)]
         assert [x.tobytes() for x in got] == [x.tobytes() for x in want]
+
+
+def _heads(dtype: Any) -> tuple[Any, list[Any]]:
+    """Attention of two heads whose q, k and v are one product, with its gradients; its inputs."""
+
+    def loss(x: Any, w: Any, b: Any) -> Any:
+        parts = F.linear(x, w, b).reshape((2, 96, 3, 2, 32))
+        q, k, v = (parts[:, :, i].swapaxes(1, 2) for i in range(3))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return (seen.swapaxes(1, 2).reshape((2, 96, 64)).astype(weft.float32) ** 2).sum()
+
+    def work(x: Any, w: Any, b: Any) -> Any:
+        total, pull = weft.vjp(loss, x, w, b)
+        return total, *pull(weft.ones_like(total))
+
+    rng = np.random.default_rng(0)
+    shapes = (2, 96, 64), (192, 64), (192,)
+    return work, [weft.asarray(rng.standard_normal(s) * 0.3).astype(dtype) for s in shapes]
+
+
+def test_what_surrounds_attention_is_done_by_its_kernels() -> None:
+    """No copies: q is scaled in the kernel, gradients are written side by side, and a bias is added
+    by the product."""
+    work, given = _heads(weft.bfloat16)
+    wide = [x.astype(weft.float32) for x in given]
+    want = [np.asarray(x.numpy(), np.float64) for x in work(*wide)]
+    compiled = weft.compile(work, backend="native")
+    tensors = [x.cuda() for x in given]
+    for _ in range(3):
+        for made, expected in zip(compiled(*tensors), want, strict=True):
+            error = np.abs(made.numpy().astype(np.float64) - expected).max()
+            assert error < 0.02 * np.abs(expected).max()
+    program = compiled.programs[-1].program
+    names = [node.op.name for work in program.work for node in work.step.nodes]
+    assert {"attention", "attention_grad_joined", "matmul_bias"} <= set(names)
+    assert "concat" not in names
+    loops = [work.step for work in program.work if work.step.kind == "loop"]
+    assert not any(
+        node.op.name == "multiply" and len(step.nodes) == 1 for step in loops for node in step.nodes
+    )
+
+
+def test_cards_of_what_surrounds_attention() -> None:
+    """They say what the kernels do."""
+    rng = np.random.default_rng(0)
+    q, k, v, g = (rng.standard_normal((2, 3, 5, 4)).astype(np.float32) for _ in range(4))
+    options = {"scale": 0.5, "causal": True, "blank": False}
+    natural = (0, 1, 2, 3)
+    out, lse = ATTENTION.eval(np, q, k, v, axes=natural, **options)
+    grads = ATTENTION_GRAD.eval(np, q, k, v, out, g, lse, axes=(natural,) * 3, **options)
+    strides = (180, 4, 36, 1)  # (2, 5, 3, 3, 4): rows, then the three gradients, then heads
+    lies = tuple((12 * i, strides) for i in range(3))
+    shape = (2, 5, 3, 3, 4)
+    made = ATTENTION_GRAD_JOINED.eval(np, q, k, v, out, g, lse, shape=shape, lies=lies, **options)
+    np.testing.assert_array_equal(made, np.stack(grads, 2).transpose(0, 3, 2, 1, 4))
+    x, w, b = (rng.standard_normal(s).astype(np.float16) for s in ((3, 4), (4, 5), (5,)))
+    wide = x.astype(np.float32) @ w.astype(np.float32) + b.astype(np.float32)
+    np.testing.assert_array_equal(MATMUL_BIAS.eval(np, x, w, b), wide.astype(np.float16))

@@ -326,6 +326,24 @@ def test_one_pass_over_rows_sums_columns_and_everything() -> None:
         assert [len([n for n in nodes if n.op.name == "exp"]) for nodes in loops] == [1, 0]
 
 
+def test_what_moves_more_bytes_is_computed_again() -> None:
+    """A backward reads the operand of gelu, and not what its forward had in registers."""
+
+    def work(x: weft.Tensor, w: weft.Tensor) -> Any:
+        out, pull = weft.vjp(lambda x: F.gelu(x @ w), x)
+        return out @ w, *pull(out @ w)
+
+    compiled, x, w = native(work), values(40, 40), values(40, 40, seed=1)
+    want = [one.numpy() for one in work(x, w)]
+    for _ in range(3):
+        got = compiled(x.cuda(), w.cuda())
+        for a, b in zip(want, got, strict=True):
+            np.testing.assert_allclose(b.numpy(), a, rtol=1e-4, atol=1e-4)
+    loops = [work.step for work in program(compiled).work if work.step.kind == "loop"]
+    assert [len(step.group.outputs) for step in loops] == [1, 1]
+    assert [sum(node.op.name == "erf" for node in step.nodes) for step in loops] == [1, 1]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_plans_are_right_and_llvm_makes_ptx(name: str) -> None:
     function, shapes = CASES[name]

@@ -166,7 +166,7 @@ class GroupCode:
 
     def lanes(self, loops: Sequence[Loop], most: int) -> int:
         """How many neighbours a thread computes: as many as it can read at once."""
-        if self._part_of or not loops or self.module.machine.many > self.count(self.sizes):
+        if self._part_of or not loops or self.module.machine.many > math.prod(self.sizes.values()):
             return 1
         last = loops[-1]
         steps = [access.step(last.axis) for access in self.accesses]

@@ -57,5 +57,8 @@ class GpuMachine:
         return True
 
     def has(self, feature: str) -> bool:
-        """Whether it has a feature, by the name that CPUs have for it: only conversions of half."""
-        return feature == "f16c" and not self.emulated
+        """Whether it has a feature: conversions of half, by the name that CPUs have for them, and
+        of bfloat16."""
+        if self.emulated:
+            return False
+        return feature == "f16c" or (feature == "cvt.bf16" and int(self.arch[3:]) >= 80)

@@ -192,6 +192,8 @@ def rounded(value: Vec, dtype: DType) -> Vec:
     """A float32 result rounded to the narrow float of the result's dtype."""
     if dtype is dtypes.float16:
         return from_half(to_half(value))
+    if dtype is dtypes.bfloat16 and value.f.module.machine.has("cvt.bf16"):
+        return _read(value.convert("fptrunc", "bfloat").convert("bitcast", "i16"), dtype)
     if dtype is dtypes.bfloat16:
         bits = value.as_bits()
         half_up = bits + (bits.op("lshr", 16) & 1) + 0x7FFF

@@ -11,7 +11,7 @@ from weft.base.device import Device
 from weft.base.dtypes import NARROW_FLOATS
 from weft.base.errors import DeviceError
 from weft.ir.dispatch import Family, Kernel, register_device, register_kernel, widened
-from weft.ir.op import OPS, Trait
+from weft.ir.op import OPS, SCHEDULED, Trait
 from weft.runtime.cuda.host_ops import HOST, on_host
 from weft.runtime.cuda.kernels import bound
 from weft.runtime.cuda.namespace import Namespace
@@ -72,7 +72,7 @@ def _on_its_device(cupy: Any, op: str, kernel: Kernel) -> Kernel:
     """`kernel` with the GPU of its operands as CuPy's current one, where there are several."""
     if op == "to_device":
         return kernel
-    if Trait.CREATION in OPS[op].traits:
+    if Trait.CREATION in (OPS.get(op) or SCHEDULED[op]).traits:
 
         def create(**attrs: Any) -> Any:
             with cupy.cuda.Device(attrs["device"].index):
