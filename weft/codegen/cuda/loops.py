@@ -44,7 +44,7 @@ BATCH = 4
 #: Rows that a thread sums, at least, where columns are cut into pieces.
 MANY_ROWS = 8
 #: Parts of a sum that a thread loads before it adds the first.
-PARTS = 8
+PARTS = 32
 #: Ops that the code of a row in registers may have; else it is a loop.
 MOST_CODE = 800
 
