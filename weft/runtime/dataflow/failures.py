@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import GraphError, WeftError
 from weft.base.frames import through
-from weft.ir.graph import Node
+from weft.ir.graph import Node, Value
 from weft.ir.interpret import located
 from weft.ir.text import value_names
 from weft.ops.flow import called
@@ -55,6 +55,15 @@ def iteration_text(at: Iteration) -> str:
     return ", ".join(parts)
 
 
+def _with_line(node: Node) -> str:
+    at = node.location
+    return called(node).op.name + (f" ({at.short})" if at is not None else "")
+
+
+def _said(name: str, value: Value) -> str:
+    return name if value.node is None else f"{name} of {_with_line(value.node)}"
+
+
 def cannot_finish(run: Run) -> GraphError:
     """Which nodes wait for what, when nothing is ready and the outputs have not come."""
     plan = run.plan
@@ -67,11 +76,11 @@ def cannot_finish(run: Run) -> GraphError:
             node = plan.nodes[number]
             inputs = node.inputs[-(plan.stop[number] - plan.start[number]) :]
             came = at.entries[plan.start[number] : plan.stop[number]]
-            missing = [names[v] for v, x in zip(inputs, came, strict=False) if x is None]
+            missing = [_said(names[v], v) for v, x in zip(inputs, came, strict=False) if x is None]
             if len(missing) < len(inputs):  # others only wait for these
                 where = iteration_text(at)
                 lines.append(
-                    f"  {called(node).op.name} waits for {', '.join(missing)}"
+                    f"  {_with_line(node)} waits for {', '.join(missing)}"
                     + (f", {where}" if where else "")
                 )
     if not lines:
