@@ -644,3 +644,34 @@ def test_sizes_of_rows_taken_in_a_loop_reach_every_segment() -> None:
             y.backward()
             assert float(y) == pytest.approx(12.3)
             np.testing.assert_allclose(x.grad.numpy(), [3, 0, 2, 3])
+
+
+def test_values_stay_on_a_device_across_control_flow() -> None:
+    """What one device alone reads in a branch or loop is not brought to the host in between."""
+    moved: list[str] = []
+    w = weft.ones(8, 8) / 8
+
+    def f(x: Any) -> Any:
+        y = x @ w
+        if x.sum() > 0:
+            return y @ w
+        z = x * 0
+        for _ in range(weft.tensor(3)):
+            if x.sum() < -100:
+                z = z + y @ w
+        return z
+
+    def note(what: str) -> Any:
+        return lambda array: (moved.append(f"{what} {array.shape}"), array)[1]
+
+    with split.engines("npu", put=note("put"), get=note("get")):
+        made = weft.compile(f, backend=weft.Split({"products": "npu"}))
+        for sign, wanted in ((1.0, ["put (2, 8)", "put (8, 8)", "get (2, 8)"]), (-1.0, None)):
+            x = weft.ones(2, 8) * sign
+            moved.clear()
+            np.testing.assert_allclose(made(x).numpy(), f(x).numpy(), rtol=1e-5)
+            assert wanted is None or sorted(moved) == sorted(wanted)
+        x = weft.full((2, 8), -50.0)
+        np.testing.assert_allclose(made(x).numpy(), f(x).numpy(), rtol=1e-5)
+        placed = made.programs[-1].program.placement.split()
+        assert weft.parse_graph(placed.text()).equals(placed)

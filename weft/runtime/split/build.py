@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from weft.ir.graph import Graph, Node, Value, copied, copy_nodes
 from weft.ir.sizes import bare_names, size_names, sizes_made, sizes_named
+from weft.ir.types import TensorType
+from weft.ops.control import IF, SWITCH
 from weft.ops.placed import SEGMENT, TRANSFER
 from weft.runtime.split.devices import CPU
 from weft.runtime.split.segments import HOST, Part, cut, is_free, stays
@@ -13,16 +16,48 @@ from weft.runtime.split.segments import HOST, Part, cut, is_free, stays
 __all__ = ["split_graph"]
 
 
-def split_graph(graph: Graph, devices: Mapping[Node, str]) -> Graph:
+def split_graph(
+    graph: Graph, devices: Mapping[Node, str], homes: Mapping[int, str] = MappingProxyType({})
+) -> Graph:
     """The graph with a `segment` for each part, and a `transfer` for each value and device.
 
     A transfer stands right behind what makes the value, and there is one for all who read it.
+    `homes`: the devices that inputs are on, by number; others are on the CPU.
     """
-    return _Split(graph, devices).run()
+    return _Split(graph, devices, homes).run()
+
+
+def _homes(node: Node, devices: Mapping[Node, str]) -> dict[int, str]:
+    """The operands of control flow that one device alone reads in its graphs, which take them as
+    they are: by number, with that device. They come there before it, once."""
+    first = 1 if node.op in (IF, SWITCH) else 0
+    last = len(node.inputs) if first else node.attrs.get("consts", 0)
+    found: dict[int, str] = {}
+    for number in range(first, last):
+        value = node.inputs[number]
+        if stays(value) or not isinstance(value.type, TensorType):
+            continue
+        read = {d for g in node.graphs for d in _reading(g, g.inputs[number - first], devices)}
+        if len(read) == 1 and CPU not in read:
+            found[number] = read.pop()
+    return found
+
+
+def _reading(graph: Graph, value: Value, devices: Mapping[Node, str]) -> Iterator[str]:
+    """The devices that read a value in a graph."""
+    if value in graph.outputs:
+        yield CPU
+    for node in graph.nodes:
+        if value in node.inputs:
+            if devices.get(node, CPU) != HOST:
+                yield devices.get(node, CPU)
+                continue
+            homes = _homes(node, devices)
+            yield from (homes.get(i, CPU) for i, x in enumerate(node.inputs) if x is value)
 
 
 class _Split:
-    def __init__(self, graph: Graph, devices: Mapping[Node, str]) -> None:
+    def __init__(self, graph: Graph, devices: Mapping[Node, str], homes: Mapping[int, str]) -> None:
         self.old = graph
         self.devices = devices
         self.parts = _useful(graph, cut(graph, devices))
@@ -33,15 +68,20 @@ class _Split:
         self.home: dict[Value, str] = {}
         self.tellers: dict[str, Value] = {}
         self.readers = self._readers()
-        for old, new in zip(graph.inputs, self.new.inputs, strict=True):
-            self.define(old, new, CPU)
+        for i, (old, new) in enumerate(zip(graph.inputs, self.new.inputs, strict=True)):
+            self.define(old, new, homes.get(i, CPU))
 
     def _readers(self) -> dict[Value, list[str]]:
         """The devices that read each value, from other parts."""
         found: dict[Value, list[str]] = {}
         for part in self.parts:
+            if part.device == HOST:
+                homes = _homes(part.nodes[0], self.devices)
+                for i, value in enumerate(part.nodes[0].inputs):
+                    found.setdefault(value, []).append(homes.get(i, CPU))
+                continue
             for value in part.takes():
-                found.setdefault(value, []).append(part.device or CPU)
+                found.setdefault(value, []).append(part.device)
         for value in self.old.outputs:
             found.setdefault(value, []).append(CPU)
         return found
@@ -92,8 +132,11 @@ class _Split:
 
     def host(self, node: Node) -> None:
         """A node that the executor runs; the bodies of control flow are split as well."""
-        inputs = [self.at(value, CPU) for value in node.inputs]
-        graphs = [split_graph(inner, self.devices) for inner in node.graphs]
+        homes = _homes(node, self.devices)
+        inputs = [self.at(value, homes.get(i, CPU)) for i, value in enumerate(node.inputs)]
+        first = 1 if node.op in (IF, SWITCH) else 0
+        inner = {number - first: device for number, device in homes.items()}
+        graphs = [split_graph(graph, self.devices, inner) for graph in node.graphs]
         made = copied(node, inputs, graphs)
         self.new.nodes.append(made)
         for old, new in zip(node.outputs, made.outputs, strict=True):
