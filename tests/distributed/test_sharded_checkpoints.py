@@ -12,7 +12,7 @@ import pytest
 import weft
 from weft import distributed, nn, optim
 from weft.data import DataLoader
-from weft.errors import FileError
+from weft.errors import DistributedError, FileError
 from weft.interop import sharded
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
@@ -147,3 +147,84 @@ def test_random_numbers_go_on(tmp_path: Path) -> None:
         random.seed(6)
         distributed.run_virtual(ranks, lambda: weft.Checkpoint(tmp_path, progress={}).restore())
         assert random.random() == drawn
+
+
+# --- tensors that lie over a mesh -----------------------------------------------------------------
+
+
+def over_a_mesh(folder: Path, axes: dict[str, int], steps: int, restored: bool) -> Any:
+    """Train with parameters and moments cut over the mesh; returns them as wholes."""
+    with distributed.Mesh(axes):
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        rng = np.random.default_rng(3)
+        for parameter in model.parameters():
+            parameter.data = weft.asarray(rng.normal(size=parameter.shape).astype(np.float32))
+        if "model" in axes:
+            distributed.tensor_parallel(model, "model", {"0": "columns", "2": "rows"})
+        if "data" in axes:
+            distributed.fully_sharded(model, "data")
+        optimizer = optim.Adam(model.parameters(), lr=0.05)
+        progress = {"done": 0}
+        checkpoint = weft.Checkpoint(folder, model=model, optimizer=optimizer, progress=progress)
+        if restored:
+            assert checkpoint.restore() == 3
+
+        @weft.compile
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        while progress["done"] < steps:
+            x = weft.asarray(X[progress["done"] :][:8].copy())
+            step(distributed.split(x, "data") if "data" in axes else x)
+            progress["done"] += 1
+            if progress["done"] == 3:
+                checkpoint.save(3, wait=True)
+                distributed.barrier()
+        kinds = [str(parameter.type) for parameter in model.parameters()]
+        wholes = [distributed.full(parameter).detach().numpy() for parameter in model.parameters()]
+        return kinds, wholes
+
+
+MESHES: list[dict[str, int]] = [{"data": 2}, {"model": 2}, {"data": 2, "model": 2}, {"data": 1}]
+
+
+@pytest.mark.parametrize("before", MESHES, ids=str)
+@pytest.mark.parametrize("after", MESHES, ids=str)
+def test_another_mesh_goes_on(before: Any, after: Any, tmp_path: Path) -> None:
+    counts = [int(np.prod(list(axes.values()))) for axes in (before, after)]
+    distributed.run_virtual(counts[0], over_a_mesh, tmp_path, before, 3, False)
+    found = distributed.run_virtual(counts[1], over_a_mesh, tmp_path, after, 6, True)
+    whole = distributed.run_virtual(1, over_a_mesh, tmp_path / "none", {"data": 1}, 6, False)
+    for _, wholes in found:
+        for mine, wanted in zip(wholes, whole[0][1], strict=True):
+            np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+    if counts[1] > 1:
+        assert any("{" in kind for kind in found[0][0])
+
+
+def test_states_of_what_lies_over_a_mesh(tmp_path: Path) -> None:
+    """Wholes and parts go into modules that lie over a mesh, with their dtype; a file of one rank's
+    part is refused."""
+    whole = nn.Linear(4, 2).state_dict()
+
+    def loaded() -> Any:
+        model = distributed.fully_sharded(nn.Linear(4, 2), "ranks")
+        model.load_state_dict({name: x.astype("float64") for name, x in whole.items()})
+        other = distributed.fully_sharded(nn.Linear(4, 2), "ranks")
+        other.load_state_dict(model.state_dict())
+        found = {name: distributed.full(x) for name, x in other.state_dict().items()}
+        with pytest.raises(DistributedError, match="only a part of weight"):
+            weft.save(other.state_dict(), tmp_path / "x.safetensors")
+        turned = distributed.split(weft.zeros((2, 4)), None, "ranks")
+        with pytest.raises(DistributedError, match="a state lies as"):
+            other.load_state_dict({**other.state_dict(), "weight": turned})
+        return {name: (x.numpy(), str(x.dtype)) for name, x in found.items()}
+
+    for found in distributed.run_virtual(2, loaded):
+        for name, (value, dtype) in found.items():
+            np.testing.assert_array_equal(value, whole[name].numpy())
+            assert dtype == "weft.float32"

@@ -13,12 +13,12 @@ import numpy as np
 from weft.base.device import CPU
 from weft.base.errors import DistributedError
 from weft.base.shapes import Shape, size_of
-from weft.base.world import Axes
+from weft.base.world import Axes, current_world, ranks_of
 from weft.ir.cuts import Cuts
 from weft.ir.dispatch import Family, register_stand_in
 from weft.ir.types import DENSE
 
-__all__ = ["Parts"]
+__all__ = ["Parts", "lying_as"]
 
 
 class Parts:
@@ -50,11 +50,39 @@ class Parts:
         """Where parts lie, as text: recordings of functions are made for one layout."""
         return f"{self.cuts.shape_text(self.shape)} over {self.mesh}"
 
+    def slices(self, rank: int) -> list[tuple[int, int]]:
+        """Where the part of a rank of the mesh begins and ends along each axis of the whole."""
+        found = []
+        for names, size in zip(self.cuts.axes, self.shape, strict=True):
+            group = ranks_of(rank, self.mesh, names) if names else [rank]
+            each = int(size) // len(group)
+            start = group.index(rank) * each
+            found.append((start, start + each))
+        return found
+
     def copy(self) -> Parts:
         return Parts(self.local.copy(), self.shape, self.cuts, self.mesh)
 
     def __repr__(self) -> str:
         return f"<part of {self.dtype.name}{self.cuts.shape_text(self.shape)}>"
+
+
+def lying_as(data: Any, target: Any) -> Any:
+    """An array that all ranks have alike, or parts, as data that lie over the mesh as others do."""
+    if target.__class__ is not Parts or data.shape != target.shape:
+        return data
+    if data.__class__ is not Parts:
+        part = data[tuple(slice(*pair) for pair in target.slices(current_world().rank))]
+        local = part.astype(target.dtype)  # a copy
+        return Parts(local, target.shape, target.cuts, target.mesh)
+    if data.layout != target.layout:
+        raise DistributedError(
+            f"a state lies as {data.layout}, and what it is for as {target.layout}",
+            hint="distributed.full(x) brings a tensor together, on all ranks",
+        )
+    if data.dtype != target.dtype:
+        return Parts(data.local.astype(target.dtype), data.shape, data.cuts, data.mesh)
+    return data
 
 
 def _refused(*_args: Any) -> Any:

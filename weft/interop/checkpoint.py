@@ -178,7 +178,8 @@ class Checkpoint:
             )
         found = read_checked(files[chosen], wrap)
         if isinstance(found, dict) and found.get("version") == SHARDED:
-            found = read_sharded(self.folder, found, world)
+            now = Packed({"objects": self._state()}).parts
+            found = read_sharded(self.folder, found, world, now)
         saved = self._checked(found, files[chosen].name)
         before, drawn = self._state(), random_states()
         try:

@@ -18,7 +18,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,12 @@ import numpy as np
 
 from weft.base.errors import FileError
 from weft.base.world import Array, World
-from weft.core.tensor import wrap
+from weft.core.parts import Parts
+from weft.core.tensor import Tensor, wrap
 from weft.interop.files import replacing
 from weft.interop.tree import Packed, unpacked
 from weft.interop.weights import read_arrays, read_structure, write
+from weft.ir.cuts import Cuts
 
 __all__ = ["ShardedPart", "agreed", "read_sharded"]
 
@@ -60,6 +62,11 @@ def agreed(world: World, text: str) -> str:
     return text if world.size == 1 else _everybodys(world, text)[0]
 
 
+def _mesh(parts: Mapping[str, Parts]) -> list[list[Any]]:
+    """The mesh that tensors lie over."""
+    return next(([list(axis) for axis in part.mesh] for part in parts.values()), [])
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 
@@ -70,7 +77,7 @@ class ShardedPart:
         self.is_first = world.rank == 0
         self.packed = packed
         mine = {
-            name: [_digest(array), str(array.dtype), *packed.places.get(name, _whole(array))]
+            name: [_digest(array), str(array.dtype), *_place(array, packed.parts.get(name), world)]
             for name, array in packed.arrays.items()
         }
         tables = [json.loads(text) for text in _everybodys(world, json.dumps(mine))]
@@ -102,6 +109,7 @@ class ShardedPart:
             "step": self._step,
             "parts": [path.name for path in self.files],
             "names": self._names,
+            "mesh": _mesh(self.packed.parts),
         }
         with replacing(index) as file:
             write(Packed(about), file, {}, checksum=True)
@@ -111,8 +119,11 @@ def _digest(array: Array) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def _whole(array: Array) -> list[Any]:
-    return [list(array.shape), [[0, size] for size in array.shape]]
+def _place(array: Array, part: Parts | None, world: World) -> list[Any]:
+    """The shape of the whole of an array, and which of its elements the array has."""
+    if part is None:
+        return [list(array.shape), [[0, size] for size in array.shape]]
+    return [list(part.shape), [list(pair) for pair in part.slices(world.rank)]]
 
 
 def _owners(tables: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, set[int]]]:
@@ -181,6 +192,14 @@ class _Arrays(Mapping[str, Array]):
         assert whole is not None
         return whole
 
+    def piece(self, name: str, wanted: Sequence[tuple[int, int]]) -> Array:
+        """Some elements of an array; nothing else is read where one rank wrote just these."""
+        for rank, slices in self.about["names"][name]["pieces"]:
+            if [tuple(pair) for pair in slices] == list(wanted):
+                return self._part(rank)[name]
+        found: Array = self[name][tuple(slice(*pair) for pair in wanted)]
+        return found
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.about["names"])
 
@@ -193,8 +212,13 @@ class _Arrays(Mapping[str, Array]):
         return self.read[rank]
 
 
-def read_sharded(folder: Path, about: dict[str, Any], world: World) -> Any:
-    """The content of a checkpoint of several ranks, for this one."""
+def read_sharded(
+    folder: Path, about: dict[str, Any], world: World, now: Mapping[str, Parts]
+) -> Any:
+    """The content of a checkpoint of several ranks, for this one. `now`: the tensors of which this
+    rank has parts now; others come as wholes, but for those that had parts and have no place yet,
+    such as moments of parameters, where the mesh is the same.
+    """
     parts = about["parts"]
     same = len(parts) == world.size
     if same:
@@ -204,7 +228,23 @@ def read_sharded(folder: Path, about: dict[str, Any], world: World) -> Any:
         for name in parts[1:]:
             tree = _merged(tree, read_structure(folder / name))
     arrays = _Arrays(folder, about, world.rank, same, {})
-    return unpacked(tree, arrays, wrap)[0]
+    mesh = _mesh(now)
+
+    def part_of(name: str, axes: list[list[str]], typed: Callable[[Array], Array]) -> Tensor | None:
+        known = now.get(name)
+        if known is None and mesh != about["mesh"]:
+            return None
+        cuts = Cuts(tuple(map(tuple, axes))) if known is None else known.cuts
+        over = tuple((n, size) for n, size in mesh) if known is None else known.mesh
+        shape = tuple(about["names"][name]["shape"])
+        cuts.local(shape, over)  # a size that ranks do not divide is an error here
+        slices = Parts(np.empty(0), shape, cuts, over).slices(world.rank)
+        local = np.ascontiguousarray(typed(arrays.piece(name, slices)))
+        made = wrap(local)
+        made._data = Parts(local, shape, cuts, over)
+        return made
+
+    return unpacked(tree, arrays, wrap, part_of)[0]
 
 
 def _merged(one: Any, other: Any) -> Any:

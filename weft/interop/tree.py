@@ -3,7 +3,8 @@
 What is plain in JSON stands as it is: None, bools, text, floats and integers. All else is a table
 with one key that says what it is:
 
-    {"tensor": name}              with "learns": true if it wants a gradient
+    {"tensor": name}              with "learns": true if it wants a gradient; and "parts": what
+                                  cuts each of its axes, if ranks have parts of it
     {"array": name}               an array of NumPy
     {"list": [...]}               also "tuple", "set" and "frozenset"
     {"dict": [[key, value], ...]}
@@ -25,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import DTYPES, DType, as_dtype, complex128, dtype_of_numpy
-from weft.base.errors import DTypeError, FileError, WeftError
+from weft.base.errors import DistributedError, DTypeError, FileError, WeftError
+from weft.core.parts import Parts
 from weft.core.tensor import Tensor
 from weft.interop.files import MOST_DEPTH
 from weft.interop.safetensors import METADATA, is_native
@@ -48,8 +50,8 @@ class Packed:
 
     def __init__(self, obj: Any, copies: bool = False) -> None:
         self.arrays: dict[str, Array] = {}
-        #: Of arrays that are parts of a whole: its shape, and begin and end along each axis.
-        self.places: dict[str, tuple[list[int], list[list[int]]]] = {}
+        #: The arrays that are parts of this rank of a whole.
+        self.parts: dict[str, Parts] = {}
         self._copies = copies
         #: By id: the name of each tensor and array, and the object itself, so that it lives on.
         self._known: dict[int, tuple[str, Any]] = {}
@@ -91,16 +93,23 @@ class Packed:
         return {kind or "dict": parts}
 
     def _tensor(self, tensor: Tensor, name: str) -> Any:
-        dtype = tensor.dtype
+        dtype, data = tensor.dtype, tensor._data
         if id(tensor) not in self._known:
             # A view of the tensor's own array: as long as it lives, that is not written.
-            array = Tensor.numpy(Tensor.detach(tensor))
+            whole = data.__class__ is not Parts
+            array = Tensor.numpy(Tensor.detach(tensor)) if whole else data.local
             self._known[id(tensor)] = self._stored(array, name or "tensor"), tensor
+            if not whole:
+                if data.cuts.terms:
+                    raise DistributedError(f"{name} is a sum whose terms lie on ranks", op="save")
+                self.parts[self._known[id(tensor)][0]] = data
         entry: dict[str, Any] = {"tensor": self._known[id(tensor)][0]}
         if not is_native(dtype.numpy):
             entry["dtype"] = dtype.name
         if tensor.requires_grad and tensor.is_leaf:
             entry["learns"] = True
+        if data.__class__ is Parts:
+            entry["parts"] = [list(names) for names in data.cuts.axes]
         return entry
 
     def _array(self, array: Array, name: str) -> Any:
@@ -161,10 +170,21 @@ def _key(key: Any, name: str) -> Any:
 # --- and back ------------------------------------------------------------------------------------
 
 
+#: A tensor of which this rank has a part, if it has: name, what cuts its axes, how its array is
+#: made of what is stored.
+MakeParts = Callable[[str, list[list[str]], Callable[[Array], Array]], Tensor | None]
+
+
 class _Unpacked:
-    def __init__(self, arrays: Mapping[str, Array], make: Callable[[Array], Tensor]) -> None:
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        make: Callable[[Array], Tensor],
+        make_parts: MakeParts | None,
+    ) -> None:
         self.arrays = arrays
         self.make = make
+        self.make_parts = make_parts
         self.made: dict[str, Any] = {}
         self.depth = 0
 
@@ -194,14 +214,22 @@ class _Unpacked:
     def leaf(self, kind: str, name: str, tree: dict[str, Any]) -> Any:
         if name in self.made:
             return self.made[name]
-        array = self.arrays[name]
-        if "dtype" in tree:
+
+        def typed(array: Array) -> Array:
+            if "dtype" not in tree:
+                return array
             array = np.ascontiguousarray(array).view(_registered(tree["dtype"]).numpy)[..., 0]
-            array = array if array.flags.aligned else array.copy()
+            return array if array.flags.aligned else array.copy()
+
         if kind == "array":
-            self.made[name] = array.copy()
+            self.made[name] = typed(self.arrays[name]).copy()
             return self.made[name]
-        tensor = self.made[name] = self.make(array)
+        tensor = None
+        if "parts" in tree and self.make_parts is not None:
+            tensor = self.make_parts(name, tree["parts"], typed)
+        if tensor is None:
+            tensor = self.make(typed(self.arrays[name]))
+        self.made[name] = tensor
         if tree.get("learns"):
             tensor.requires_grad = True
         return tensor
@@ -231,10 +259,13 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
 
 
 def unpacked(
-    tree: Any, arrays: Mapping[str, Array], make: Callable[[Array], Tensor]
+    tree: Any,
+    arrays: Mapping[str, Array],
+    make: Callable[[Array], Tensor],
+    make_parts: MakeParts | None = None,
 ) -> tuple[Any, list[str]]:
     """The value of a tree, and the names of arrays that it does not use."""
-    reader = _Unpacked(arrays, make)
+    reader = _Unpacked(arrays, make, make_parts)
     try:
         value = reader.value(tree)
     except FileError:

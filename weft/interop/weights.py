@@ -18,7 +18,7 @@ import numpy as np
 
 from weft.base.byte_count import byte_count
 from weft.base.device import as_device
-from weft.base.errors import DTypeError, FileError, RangeError, SkippedWarning
+from weft.base.errors import DistributedError, DTypeError, FileError, RangeError, SkippedWarning
 from weft.base.source import warn_user
 from weft.core.tensor import Tensor, wrap
 from weft.interop import safetensors, shards, torch_file
@@ -64,6 +64,14 @@ def save(
     if limit is not None and (limit < 1 or hasattr(f, "write")):
         raise RangeError("max_shard_size needs a path, and at least one byte", op="save")
     packed = Packed(obj)
+    for name, part in packed.parts.items():
+        if part.local.shape != part.shape:
+            raise DistributedError(
+                f"this rank has only a part of {name}",
+                op="save",
+                hint="weft.Checkpoint saves the parts of all ranks; distributed.full(x) brings a "
+                "tensor together",
+            )
     if hasattr(f, "write"):
         write(packed, f, texts)
         return

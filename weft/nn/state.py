@@ -9,8 +9,9 @@ from weft.base.errors import WeftError
 from weft.core.bind import rebind
 from weft.core.grad_mode import no_grad
 from weft.core.operands import cast
+from weft.core.parts import Parts, lying_as
 from weft.core.structure import changed
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, wrap
 from weft.nn.members import Members
 from weft.nn.uninitialized import UninitializedBuffer, UninitializedParameter
 from weft.ops.creation import asarray
@@ -87,7 +88,12 @@ def load_state_dict(module: Members, state: Any, strict: bool, assign: bool) -> 
             if isinstance(target, (UninitializedParameter, UninitializedBuffer)):
                 target.materialize(value)
                 continue
-            fitting = value if assign else cast(value, target.dtype).to_device(target.device)
+            whole = target._data.__class__ is not Parts and value._data.__class__ is not Parts
+            if not whole:  # this rank has a part of one of them
+                value = wrap(lying_as(value._data, target._data))
+            elif not assign:
+                value = cast(value, target.dtype).to_device(target.device)
+            fitting = value
             rebind(target, fitting, "load_state_dict")
     if assign:
         changed()  # dtypes may be others now

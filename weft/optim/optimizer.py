@@ -14,8 +14,9 @@ from weft.core.changing_numbers import prepared_by
 from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
+from weft.core.parts import Parts, lying_as
 from weft.core.symbolic import SymbolicArray
-from weft.core.tensor import Tensor, labelled
+from weft.core.tensor import Tensor, labelled, wrap
 from weft.ops.creation import asarray, zeros, zeros_like
 from weft.ops.update_rules import SCALARS
 
@@ -295,7 +296,8 @@ def _checked(state_dict: Any, name: str) -> list[Group]:
 def _copy(value: Any) -> Any:
     """A value that later changes of the original do not reach."""
     if isinstance(value, Tensor):
-        return value.clone()
+        data = value._data  # ops refuse a part of this rank
+        return wrap(data.copy()) if data.__class__ is Parts else value.clone()
     return [_copy(part) for part in value] if isinstance(value, list) else value
 
 
@@ -304,7 +306,9 @@ def _restored(value: Any, p: Tensor, key: str, name: str) -> Any:
     if isinstance(value, list):
         return [_restored(part, p, key, name) for part in value]
     if isinstance(value, Tensor) or hasattr(value, "__array__"):
-        tensor = value.clone() if isinstance(value, Tensor) else asarray(np.asarray(value))
+        tensor = _copy(value) if isinstance(value, Tensor) else asarray(np.asarray(value))
+        if p._data.__class__ is Parts or tensor._data.__class__ is Parts:
+            return wrap(lying_as(tensor._data, p._data))
         if key not in SCALARS and tensor.dtype.kind == "float":
             tensor = tensor.astype(p.dtype, copy=False)
         if tensor.ndim and tensor.size == p.size and tensor.shape != p.shape:
