@@ -308,3 +308,23 @@ def test_a_loop_function_in_a_branch_in_a_loop() -> None:
     for n in (0, 1, 4):
         given = weft.asarray(0.3), weft.asarray(n)
         np.testing.assert_allclose(captured(*given).numpy(), f(*given).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("later", [lambda t: t * 2, lambda *t: t[0], lambda s, t=1: s * t])
+def test_parameters_of_a_lambda_are_no_variables_of_the_function(later: Any) -> None:
+    """A name of the function that is a parameter there may have two types in two branches."""
+
+    def f(x: Any) -> Any:
+        if x.sum() > 0:
+            t = x * 2
+            x = x + t
+        else:
+            t = x.reshape(-1, 1)
+            x = x + t[:, 0] * 3
+        y = weft.grad(lambda t: (t**3).sum())(x)
+        return later(y) + (lambda s, *, t=2, **x: s * t)(y)
+
+    captured = weft.compile(f)
+    for sign in (1, -1):
+        x = weft.asarray([1.0, 2.0]) * sign
+        np.testing.assert_allclose(captured(x).numpy(), f(x).numpy(), rtol=1e-6)

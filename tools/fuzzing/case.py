@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,14 @@ FUNCTIONS = {
 """,
 }
 
+
+class Pair(NamedTuple):
+    """What some programs return."""
+
+    one: Any
+    two: Any
+
+
 #: What the numbers of a float argument are like.
 VALUES = ("normal", "small integers", "special", "positive")
 #: What becomes of the sizes of a growing case, call by call; equal ones stay equal.
@@ -69,7 +77,7 @@ class Argument:
     below     integers are drawn from 0 … below - 1
     fixed     the value of a Python integer that is the same in all calls
     values    what floats are like, see `VALUES`
-    strided   the tensor lies in memory with gaps
+    strided   the tensor lies in memory with gaps, in another order or backwards
     grad      whether it asks for a gradient, where floats can
     """
 
@@ -92,7 +100,10 @@ class Argument:
             return self.fixed if self.fixed is not None else int(rng.integers(0, self.below))
         shape = tuple(map(STEPS[step % len(STEPS)], self.shape))
         shape = (count, *shape) if count else shape
-        whole = (*shape[:-1], 2 * shape[-1]) if self.strided and shape else shape
+        way = ("gaps", "backwards", "turned")[int(rng.integers(3))] if self.strided else ""
+        whole = (*shape[:-1], 2 * shape[-1]) if way == "gaps" and shape else shape
+        if way == "turned":
+            whole = shape[::-1]
         array: Any
         if self.dtype == "bool":
             array = rng.random(whole) < 0.5
@@ -102,9 +113,12 @@ class Argument:
             array = rng.integers(0, self.below, whole)
         dtype = getattr(weft, self.dtype).numpy
         array = np.asarray(array).astype(dtype)
-        if self.strided and shape:
-            array = array[..., ::2]
-        return weft.asarray(array)
+        made = weft.asarray(array)
+        if shape and way:
+            order = tuple(reversed(range(made.ndim)))
+            turned = weft.permute_dims(made, order)
+            return {"gaps": made[..., ::2], "backwards": weft.flip(made), "turned": turned}[way]
+        return made
 
     def _floats(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
         array = np.clip(rng.standard_normal(shape), -3, 3)
@@ -129,6 +143,8 @@ class Case:
     second      whether gradients of gradients are compared, too
     growing     whether tensors have other sizes in each call, see `STEPS`
     effects     whether it writes to objects outside of it, see `fuzzing.world`
+    shared      in the call of this number, arguments of one type are one tensor; -1: in none
+    varied      whether calls ask for the gradients of other arguments, and one for none
     """
 
     kind: str
@@ -142,6 +158,8 @@ class Case:
     second: bool = False
     growing: bool = False
     effects: bool = False
+    shared: int = -1
+    varied: bool = False
 
     @property
     def source(self) -> str:
@@ -149,6 +167,10 @@ class Case:
         lines = "".join(f"    {line}\n" for line in self.body)
         called = [text for name, text in FUNCTIONS.items() if f"{name}(" in lines]
         head = HEAD + WORLD if self.effects else HEAD
+        if "Pair(" in lines:
+            head = head.replace(
+                "from weft import", "from fuzzing.case import Pair\nfrom weft import"
+            )
         text = head + "".join(f"{one}\n\n" for one in called) + f"def program({names}):\n{lines}"
         return text + "\n\n" + TRANSFORMS[self.transform].text(self.arguments)
 
@@ -162,7 +184,16 @@ class Case:
         rng = np.random.default_rng([call, 7])
         count = TRANSFORMS[self.transform].mapped
         step = self.calls.index(call) if self.growing and call in self.calls else 0
-        return [argument.make(rng, count, step) for argument in self.arguments]
+        made = [argument.make(rng, count, step) for argument in self.arguments]
+        if call not in self.calls or self.calls.index(call) != self.shared:
+            return made
+        first: dict[Any, Any] = {}
+        return [
+            value
+            if one.shape is None
+            else first.setdefault((one.shape, one.dtype, one.below), value)
+            for one, value in zip(self.arguments, made, strict=True)
+        ]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

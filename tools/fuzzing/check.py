@@ -11,6 +11,7 @@ import ast
 import gc
 import inspect
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +125,10 @@ def _machine_code(case: Case, captured: Function, values: list[Any]) -> tuple[An
 
     checked = {"check": True} if HAS_CHECKS and case.seed % 5 == 0 else {}
     if case.optimized:
-        function = weft.compile(captured, capture="trace", backend="native", **checked)
+        backend = weft.Dataflow(SCHEDULERS[case.seed % 4], 2) if case.seed % 11 == 6 else "native"
+        capture = "source" if case.seed % 4 == 2 else "trace"
+        checked = checked if backend == "native" else {}
+        function = weft.compile(captured, capture=capture, backend=backend, **checked)
         return lambda given: run(function, given), graph
     program = run(lambda: native(graph()), [])
     if program.error is not None:
@@ -181,10 +185,7 @@ def _blamed(case: Case, graph: Callable[[], Any], values: list[Any], want: Outco
 
 def _program(case: Case, eager: Function, captured: Function) -> Result:
     calls = [case.values(call) for call in case.calls]
-    backward = None
-    if case.transform == "none":
-        asked = tuple(one.is_float and one.grad for one in case.arguments)
-        backward = Backward(asked, case.second)
+    backward = _backwards(case)
     wants = _eagerly(case, eager, calls, backward)
     world = World(captured.__globals__) if case.effects else None
     exact = {mode: not has_branches(case, mode) for mode in PROGRAM_MODES}
@@ -197,6 +198,8 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
         if found.state == "found" and mode in ("native", "checked", "dataflow"):
             blamed = _in_mode("interpreted", *given)
             return blamed if blamed.state == "found" else found
+        if mode == "traced" and found.state == "refused" and TRANSFORMS[case.transform].mapped:
+            continue  # it cannot ask elements that may answer differently
         if found.state == "undecided":
             state = "undecided"
         elif found.state != "same":
@@ -206,13 +209,26 @@ def _program(case: Case, eager: Function, captured: Function) -> Result:
     return Result(state)
 
 
+def _backwards(case: Case) -> list[Backward | None]:
+    """What is asked of each call. In a varied case, the second asks for other gradients, and the
+    third for none."""
+    if case.transform != "none":
+        return [None] * len(case.calls)
+    asked = tuple(one.is_float and one.grad for one in case.arguments)
+    other = tuple(one.is_float and not one.grad for one in case.arguments)
+    found: list[Backward | None] = [Backward(asked, case.second) for _ in case.calls]
+    if case.varied:
+        found[1:3] = [Backward(other, case.second), Backward(asked, quiet=True)][: len(found) - 1]
+    return found
+
+
 def _order(calls: Sequence[Any]) -> tuple[int, ...]:
     """The calls that are made: each once, and the first again."""
     return (*range(len(calls)), 0)
 
 
 def _eagerly(
-    case: Case, eager: Function, calls: list[list[Any]], backward: Backward | None
+    case: Case, eager: Function, calls: list[list[Any]], backward: list[Backward | None]
 ) -> list[Outcome]:
     """What each call gives. A captured call that raises has no effects."""
     world = World(eager.__globals__) if case.effects else None
@@ -222,7 +238,7 @@ def _eagerly(
             return [*wants, wants[0]]
         before = None if world is None else world.state()
         weft.manual_seed(i)
-        wants.append(run(eager, calls[i], backward, world))
+        wants.append(run(eager, calls[i], backward[i], world))
         if world is not None and before is not None and wants[-1].error is not None:
             world.put_back(before)
     return wants
@@ -231,9 +247,7 @@ def _eagerly(
 def _is_due(mode: str, case: Case) -> bool:
     """Whether a case is run in a mode. The interpreter has a share only: it runs the graphs that
     machine code is made of, and is asked in any case when that is wrong."""
-    if mode == "traced":  # a trace cannot ask elements that may answer differently
-        return not TRANSFORMS[case.transform].mapped
-    shares = {"native": 1, "interpreted": 3, "dataflow": 4, "checked": 8}
+    shares = {"traced": 1, "native": 1, "interpreted": 3, "dataflow": 4, "checked": 8}
     return case.seed % shares[mode] == 0
 
 
@@ -243,7 +257,7 @@ def _in_mode(
     captured: Function,
     calls: list[list[Any]],
     wants: list[Outcome],
-    backward: Backward | None,
+    backward: list[Backward | None],
     exact: bool,
     world: World | None,
 ) -> Result:
@@ -261,7 +275,7 @@ def _in_mode(
     for want, i in zip(wants, _order(calls), strict=True):
         before = None if world is None else world.state()
         weft.manual_seed(i)
-        got = run(function, calls[i], backward, world)
+        got = run(function, calls[i], backward[i], world)
         if got.refused and not want.refused:
             error = want.error
             why = reason(got.message) + (f" (eagerly {error.__name__})" if error else "")
@@ -273,11 +287,11 @@ def _in_mode(
         if shorter is not None:
             reference = load(shorter)
             weft.manual_seed(i)
-            want = run(reference, calls[i], backward)
+            want = run(reference, calls[i], backward[i])
         loose = mode != "traced"
         found = difference(want, got, loose=loose, exact=exact, weak=case.effects)
         if found is None and want.error is None:
-            again = _interpreted(reference, calls[i], backward, i, world, before)
+            again = _interpreted(reference, calls[i], backward[i], i, world, before)
             found = _values(want, got, again)
         if shorter is not None:
             unload(reference)
@@ -285,6 +299,34 @@ def _in_mode(
             state = "undecided"
         elif found is not None:
             return _found(mode, i, found)
+    if mode == "native" and case.seed % 8 == 3 and world is None and not _draws(case):
+        return _together(function, calls, backward, state)
+    return Result(state)
+
+
+def _draws(case: Case) -> bool:
+    words = ("rand", "dropout", "bernoulli", "normal")
+    return any(word in line for line in case.body for word in words)
+
+
+def _together(
+    function: Function,
+    calls: list[list[Any]],
+    backward: list[Backward | None],
+    state: str,
+) -> Result:
+    """The same calls, which have been made one by one, in several Python threads at once."""
+    numbers = [i for _ in range(3) for i in range(len(calls))]
+    alone = {i: run(function, calls[i], backward[i]) for i in range(len(calls))}
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda i: run(function, calls[i], backward[i]), numbers))
+    for i, got in zip(numbers, found, strict=True):
+        differs = difference(alone[i], got, loose=False, exact=True)
+        same = all(map(almost, alone[i].numbers(), got.numbers())) if differs is None else False
+        if not same:
+            kind = "value" if differs is None else differs.kind
+            text = "it gives other numbers than alone" if differs is None else differs.text
+            return _found("in threads", i, Difference(kind, text))
     return Result(state)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuzzing.case import Argument, Case
+from fuzzing.graph_complex import COMPLEX_FAMILY, PARTS, complex_tensor, made_of_parts
 from fuzzing.graph_functions import FUNCTIONS
 from fuzzing.graph_integers import DTYPES, INTEGERS
 from fuzzing.graph_networks import NETWORKS
@@ -21,7 +22,7 @@ from fuzzing.graph_views import VIEWS
 
 Shape = tuple[int, ...]
 
-FAMILIES = OPS | NETWORKS | FUNCTIONS | SEVERAL
+FAMILIES = OPS | NETWORKS | FUNCTIONS | SEVERAL | COMPLEX_FAMILY
 SIZES = [1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 8, 9, 16, 17, 33]
 #: How many elements a tensor may have, and how many an argument.
 MOST = 3000
@@ -95,7 +96,7 @@ class GraphWriter:
     def argument(self, shape: Shape, dtype: str, **how: Any) -> str:
         name = f"x{len(self.arguments)}"
         values = self.values if "float" in dtype else "normal"
-        strided = self.chance(0.06)
+        strided = self.chance(0.1)
         grad = self.chance(0.85)
         made = Argument(name, shape, dtype, values=values, strided=strided, grad=grad)
         self.arguments.append(Argument(**{**vars(made), **how}))
@@ -108,6 +109,8 @@ class GraphWriter:
     def tensor(self, shape: Shape, dtype: str | None = None) -> str:
         """An expression of this shape: what stands in front of a consumer."""
         dtype = dtype or self.dtype
+        if dtype in PARTS:
+            return complex_tensor(self, shape, dtype)
         known = self.pool.get((shape, dtype), [])
         if known and self.chance(0.35):
             found: str = self.pick(known)
@@ -122,6 +125,8 @@ class GraphWriter:
         return self.consumer(shape, dtype)
 
     def leaf(self, shape: Shape, dtype: str) -> str:
+        if dtype in PARTS:
+            return made_of_parts(self, shape, dtype)
         known = self.pool.get((shape, dtype), [])
         if known and (len(self.arguments) >= 6 or self.chance(0.3)):
             found: str = self.pick(known)
@@ -219,6 +224,7 @@ class GraphWriter:
             calls=(self.seed % 1000, self.seed % 1000 + 1, self.seed % 1000 + 2),
             threads=2 if self.chance(0.3) else 1,
             optimized=self.chance(0.8),
+            shared=self.pick([-1, -1, -1, -1, -1, -1, 0, 1, 2]),
         )
 
 

@@ -51,10 +51,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Backward:
-    """Which arguments ask for gradients, and whether gradients of these are taken, too."""
+    """Which arguments ask for gradients, and whether gradients of these are taken, too.
+
+    quiet   whether the call is made under `no_grad`, and there is no backward
+    """
 
     asked: tuple[bool, ...] = ()
     second: bool = False
+    quiet: bool = False
 
 
 def run(
@@ -69,12 +73,14 @@ def run(
     """
     out = Outcome()
     asked = backward.asked if backward is not None else (False,) * len(args)
-    given = [
-        weft.tensor(x, requires_grad=wanted) if _is_float(x) else x
-        for x, wanted in zip(args, asked, strict=True)
-    ]
-    at = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
+    leaves: dict[int, Any] = {}  # a tensor that is given twice stays one
+    for x, wanted in zip(args, asked, strict=True):
+        leaves.setdefault(id(x), x.detach().requires_grad_(wanted) if _is_float(x) else x)
+    given = [leaves[id(x)] for x in args]
+    at = [x for x in leaves.values() if isinstance(x, Tensor) and x.requires_grad]
+    quiet = backward is not None and backward.quiet
+    learning = weft.set_grad_enabled(not quiet)
+    with learning, warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
             if world is None:
@@ -87,7 +93,7 @@ def run(
             out.requires = [isinstance(x, Tensor) and x.requires_grad for x in found]
         except Exception as error:
             return _failed(error)
-        if backward is not None:
+        if backward is not None and not quiet:
             if world is not None:
                 found = weft.tree_flatten(result)[0]
             try:

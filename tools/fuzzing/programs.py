@@ -10,6 +10,8 @@ grows.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fuzzing.case import STEPS, Argument, Case
@@ -26,12 +28,35 @@ PROGRAM_TRANSFORMS += ["vmap", "vmap(grad)", "grad(vmap)"]
 PROGRAM_TRANSFORMS += ["jacrev(jacrev)", "minimum", "hessian of minimum", "grad(hessian)"]
 PROGRAM_TRANSFORMS += ["grad(jacrev(jacrev))"]
 #: What is done with a list that loops have filled; its elements are not all used.
+#: Containers of results.
+FORMS = [
+    "{{'a': {0}, 'b': [{1}, ({2}, {3})], 'm': {4}}}",
+    "[{0}, {1}, {2}, {3}, {4}]",
+    "({0}, {{'w': {2}, 'p': {3}}}), [{1}], {4}",
+    "{{'m': {4}, 'none': None, 'all': ({0}, {1}, {2}, {3}), 'text': 'x', 'shape': v.shape}}",
+    "Pair(({0}, {1}), [{2}, {3}]), {4}",
+]
 LISTS = [
     "b = b + weft.stack(items).sum()",
     "b = b + items[-1] * items[0]",
     "b = b + weft.exp(items[-1] * 0.3)",
     "b = b + sum(items[1:])",
     "a = a * items.pop()",
+]
+
+
+#: Writes to names that hold a part of another tensor, or the same one. S is a scalar.
+VIEWS_WRITTEN = [
+    ["t = p[0]", "t[0] = S", "b = b + (t * p[0]).sum()"],
+    ["t = p.T", "t[0] = w", "t *= 0.9", "p = p + 0.1 * t"],
+    ["t = w[::-1]", "t[0] += S", "w = w * 0.5 + t"],
+    ["t = w", "t *= S", "a = a + (t - w).sum()"],
+    ["t = q", "t[k % D] = v", "p = 0.5 * (p + t)"],
+    ["t = p.reshape(-1)", "t[1:] = t[:-1]", "p = t.reshape(p.shape)"],
+    ["t = weft.broadcast_to(w, q.shape)", "t[0] = v", "p = p * 0.5 + t"],
+    ["t, u = p, p.mT", "t[0], u[0] = v, w", "p = t @ u * 0.3"],
+    ["t = p.diagonal()", "t[0] = S", "w = w * 0.5 + t"],
+    ["t = [w, w * 1.0]", "t[0][0] = S", "t[1] += v", "w = t[1] - w"],
 ]
 
 
@@ -55,11 +80,17 @@ class ProgramWriter(Expressions):
         self.partial = plain and self.chance(0.02)
         self.masks = "vmap" not in self.transform and self.chance(0.3)
         self.bounds = "vmap" not in self.transform and self.chance(0.1)
-        self.draws = "vmap" not in self.transform and self.chance(0.05)
-        results = RESULTS if plain else RESULTS[:-1]
-        self.results = results
-        self.tail = f"return {', '.join(results)}"
-        self.other = f"return {', '.join(['b', 'a', 'v * a', *results[3:]])}"
+        self.views = self.chance(0.15)
+        self.draws = "vmap" not in self.transform and self.chance(0.08)
+        self.results = RESULTS if plain else RESULTS[:-1]
+        form = self.pick(FORMS) if plain and self.chance(0.25) else ""
+        self.tail = self.leaving(form, self.results)
+        self.other = self.leaving(form, ["b", "a", "v * a", *self.results[3:]])
+
+    @staticmethod
+    def leaving(form: str, results: Sequence[str]) -> str:
+        """The statement that returns these; in containers, if there is a form for them."""
+        return f"return {form.format(*results) if form else ', '.join(results)}"
 
     def write(self) -> Case:
         lines = [*HEAD, *(["items = [a * 1.0]"] if self.lists else [])]
@@ -92,7 +123,11 @@ class ProgramWriter(Expressions):
             growing=self.growing,
             effects=self.effects,
             second=self.transform == "none" and self.chance(0.15),
+            varied=self.transform == "none" and self.chance(0.15),
         )
+        if self.chance(0.15):
+            arguments = tuple([replace(one, strided=one.is_float) for one in arguments])
+            case = case.but(arguments=arguments)
         if not self.chance(0.06):
             return case
         special = [replace(one, values="special") if one.is_float else one for one in arguments]
@@ -152,6 +187,12 @@ class ProgramWriter(Expressions):
             choices += [
                 "a = a + 0.1 * weft.rand(dtype=v.dtype)",
                 "w = w + weft.randn_like(w) * 0.1",
+                "w = F.dropout(w, 0.4)",
+                "a = a * weft.randint(0, 3, ()).astype(a.dtype)",
+                f"p = p[weft.randperm({self.size})]",
+                "w = weft.where(weft.rand_like(w) < 0.5, w, v)",
+                "b = b + weft.random.normal(size=(2,), dtype=v.dtype).sum() * 0.1",
+                "w = w * weft.bernoulli(weft.sigmoid(v.detach()))",
             ]
         if self.bounds:
             choices += [
@@ -161,9 +202,27 @@ class ProgramWriter(Expressions):
             ]
         if self.lists and in_loop and sure:
             choices += [f"items.append({self.new(1)})"] * 3
+        if self.views and self.chance(0.35):
+            return self.written_view()
         if self.rare and self.chance(0.3):
-            return [self.pick([f"assert {name} < 1.2, 'too large'", f"{name} = v[m]"])]
+            rare = [
+                [f"assert {name} < 1.2, 'too large'"],
+                [f"{name} = v[m]"],
+                [f"if {self.condition()}:", "    raise ValueError('not so')"],
+                [f"if {name} > 1.5:", "    raise ValueError(f'{m} is too large')"],
+            ]
+            found: list[str] = self.pick(rare)
+            return found
         return [self.pick(choices)]
+
+    def written_view(self) -> list[str]:
+        """A write to a name of its own, as a name has one type in all branches."""
+        at = self.random.randrange(len(VIEWS_WRITTEN))
+        scalar, size = self.scalar(0), str(self.size)
+        return [
+            re.sub(r"\b[tu]\b", rf"\g<0>{at}", line).replace("S", scalar).replace("D", size)
+            for line in VIEWS_WRITTEN[at]
+        ]
 
     def without_grad(self, depth: int, in_loop: bool, sure: bool) -> list[str]:
         body = self.block(depth + 1, False, sure)

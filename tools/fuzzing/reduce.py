@@ -110,6 +110,8 @@ def _options(case: Case) -> Iterator[Case]:
         {"optimized": True},
         {"second": False},
         {"growing": False},
+        {"shared": -1},
+        {"varied": False},
         *[{"calls": (call,)} for call in case.calls],
         {"calls": case.calls[:2]},
     ):

@@ -106,6 +106,8 @@ class Noise:
         return wrap(np.asarray(np.asarray(out._data, np.float64) + moved).astype(out._data.dtype))
 
     def noisy(self, x: Any) -> Any:
+        if isinstance(x, Tensor) and x.dtype.kind == "complex":
+            return self.noisy_complex(x)
         if not isinstance(x, Tensor) or not is_float(x._data):
             return x
         array = x._data
@@ -114,6 +116,16 @@ class Noise:
         size = np.where(np.isfinite(wide), np.abs(wide), 0.0)
         moved = size * self.rng.uniform(-UNITS, UNITS, shape) * eps_of(array.dtype)
         return wrap(np.asarray(wide + moved).astype(array.dtype))
+
+    def noisy_complex(self, x: Tensor) -> Tensor:
+        """Each part moves by units of the whole number."""
+        array = x._data
+        wide = np.asarray(array, np.complex128)
+        shape = () if self.together else array.shape
+        size = np.where(np.isfinite(wide), np.abs(wide), 0.0) * eps_of(array.real.dtype)
+        moved = [self.rng.uniform(-UNITS, UNITS, shape) for _ in range(2)]
+        with np.errstate(all="ignore"):
+            return wrap(np.asarray(wide + size * (moved[0] + 1j * moved[1])).astype(array.dtype))
 
 
 def _largest(array: Any) -> float:

@@ -54,7 +54,9 @@ def _deferred_reads(body: Sequence[ast.stmt]) -> Names:
     found: set[str] = set()
     for statement in body:
         for node in walk(statement):
-            if isinstance(node, DEFERRED):
+            if isinstance(node, ast.Lambda):
+                found |= reads(node)
+            elif isinstance(node, DEFERRED):
                 found.update(part.id for part in walk(node) if isinstance(part, ast.Name))
                 found.update(
                     name
@@ -66,13 +68,27 @@ def _deferred_reads(body: Sequence[ast.stmt]) -> Names:
 
 
 def reads(*nodes: ast.AST | None) -> Names:
-    return frozenset(
-        part.id
-        for node in nodes
-        if node is not None
-        for part in walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-    )
+    """The names that are read, also where that is done later; a lambda's parameters are its own."""
+    found: set[str] = set()
+    waiting = [(node, NONE) for node in nodes if node is not None]
+    while waiting:
+        node, own = waiting.pop()
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Load) and node.id not in own:
+                found.add(node.id)
+        elif isinstance(node, ast.Lambda):
+            given = node.args
+            defaults = [*given.defaults, *[one for one in given.kw_defaults if one is not None]]
+            waiting += [(one, own) for one in defaults]
+            waiting.append((node.body, own | _parameters(given)))
+        else:
+            waiting += [(part, own) for part in children(node)]
+    return frozenset(found)
+
+
+def _parameters(given: ast.arguments) -> Names:
+    listed = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return frozenset([one.arg for one in listed if one is not None])
 
 
 def bound_names(target: ast.AST) -> Names:
