@@ -69,6 +69,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "rows": (lambda x: x.sum(axis=1), [(5, 40)]),
     "long rows": (lambda x: x.max(axis=1), [(2, 1000)]),
     "columns": (lambda x: x.sum(axis=0), [(50, 7)]),
+    "few columns, many rows": (lambda x: (x * x).sum(axis=0), [(1000, 2)]),
     "inner columns": (lambda x: (x * x).sum(axis=1), [(3, 9, 5)]),
     "total": (lambda x: (x * x).sum(), [(30, 11)]),
     "mean and var": (lambda x: (x.mean(), x.var()), [(30, 11)]),

@@ -57,8 +57,8 @@ class GpuMachine:
         return True
 
     def has(self, feature: str) -> bool:
-        """Whether it has a feature: conversions of half, by the name that CPUs have for them, and
-        of bfloat16."""
+        """Whether it has a feature: conversions of half, by the name that CPUs have for them, those
+        of bfloat16, powers of 2 in float32."""
         if self.emulated:
             return False
-        return feature == "f16c" or (feature == "cvt.bf16" and int(self.arch[3:]) >= 80)
+        return feature in ("f16c", "ex2") or (feature == "cvt.bf16" and int(self.arch[3:]) >= 80)

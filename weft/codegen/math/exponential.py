@@ -6,6 +6,7 @@ exponent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from weft.codegen.math.parts import (
@@ -22,6 +23,8 @@ from weft.codegen.scalar.vec import Vec
 __all__ = ["exp", "exp_of", "exp_within", "expm1", "sigmoid"]
 
 _LOG2E = 1.4426950408889634
+#: log2(e) less what float32 holds of it; log(2).
+_LOG2E_LOW, _LN2 = 1.92596298909109e-08, 0.6931471805599453
 #: (exp(r) - 1 - r) / r²; relative errors of exp: 2**-28, 2**-61
 _SERIES = {
     "float": (0.0013819255400449038, 0.008369091898202896, 0.04166829586029053,
@@ -57,11 +60,21 @@ def exp_within(
     x: Vec, more: Vec | None = None, add: int = 0, series: Sequence[float] | None = None
 ) -> Vec:
     """The same for x in the range of exp; `series` may be a shorter one."""
+    if x.kind == "float" and more is None and not add and x.f.module.machine.has("ex2"):
+        return _by_exp2(x)
     n, bits, r = _split(x)
     if more is not None:
         r = r + more
     part = r.poly(series or _SERIES[x.kind]).fma(r * r, r)
     return scaled(part + 1.0, n, bits, add)
+
+
+def _by_exp2(x: Vec) -> Vec:
+    """exp(x) by an instruction for powers of 2, and what rounding x * log2(e) lost."""
+    power = x * _LOG2E
+    lost = x.fma(_LOG2E_LOW, x.fma(_LOG2E, -power))
+    found = power.intrinsic("exp2")
+    return found.equals(math.inf).pick(found, found.fma(lost * _LN2, found))
 
 
 def exp(x: Vec) -> Vec:
