@@ -2,7 +2,8 @@
 
     y = call(f, "exp", weft.float32, 16, x)
 
-At most 2 units in the last place off in float32 and 4 in float64, over all of their range, with
+At most 2 units in the last place off in float32 (on GPUs, where powers of 2 are an instruction, 4)
+and 4 in float64, over all of their range, with
 the infinities, NaNs, signed zeros and denormals that the C library has. Where float32 has no
 formula of its own, it is computed in float64 and rounded.
 """
