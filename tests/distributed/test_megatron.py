@@ -84,13 +84,13 @@ def test_the_layouts_of_the_largest_model_are_columns_then_rows() -> None:
     found = predict(costs, plan_of(len(ROWS) - 1))
     h = row.hidden
     assert found.weights == {
-        "GPT.token": f"[51200{{tensor}},{h}]",
-        "GPT.place": f"[2048,{h}{{tensor}}]",
-        "GPT.blocks.*.qkv": f"[{3 * h}{{tensor}},{h}]",
-        "GPT.blocks.*.out": f"[{h},{h}{{tensor}}]",
-        "GPT.blocks.*.up": f"[{4 * h}{{tensor}},{h}]",
-        "GPT.blocks.*.down": f"[{h},{4 * h}{{tensor}}]",
-        "GPT": f"[51200{{tensor}},{h}]",
+        "GPT.token": ((51200, h), 0),
+        "GPT.place": ((2048, h), 1),
+        "GPT.blocks.*.qkv": ((3 * h, h), 0),
+        "GPT.blocks.*.out": ((h, h), 1),
+        "GPT.blocks.*.up": ((4 * h, h), 0),
+        "GPT.blocks.*.down": ((h, 4 * h), 1),
+        "GPT": ((51200, h), 0),
     }
     layer = chain_of(step).units[3]
     assert costs.spreads(found.plan)[layer.kind].sums[FORWARD:] == [2, 2]

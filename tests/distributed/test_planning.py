@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import random
 from collections.abc import Callable
 from math import prod
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -128,6 +131,68 @@ def test_all_work_of_a_step_is_in_its_units() -> None:
     assert sum(s.states for s in found) == step.parameters * 8
 
 
+class Net(nn.Module):
+    """Convolutions with running statistics, which are written in the forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers = [nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(3)]
+        self.layers, self.head = nn.Sequential(*layers), nn.Linear(8, 4)
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        y: weft.Tensor = self.head(self.layers(x).mean(axis=(2, 3)))
+        return y
+
+
+def clipped() -> Any:
+    model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(3)])
+    optimizer = optim.AdamW(model.parameters())
+
+    def step(x: weft.Tensor) -> weft.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def compiled() -> Any:
+    return weft.compile(clipped())
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "names", "learns"),
+    [
+        (stepped(Net), (4, 8, 12, 12), "layers.0 layers.1 layers.2 head", [4, 4, 4, 2]),
+        (clipped, (4, 8), "0 1 2", [2, 2, 2]),
+        (compiled, (4, 8), "0 1 2", [2, 2, 2]),
+    ],
+    ids=["running statistics", "clipped gradients", "compiled"],
+)
+def test_steps_of_other_kinds_have_units(
+    build: Any, shape: tuple[int, ...], names: str, learns: list[int]
+) -> None:
+    step = distributed.outline(build, weft.spec(shape))
+    units = chain_of(step).units
+    assert [unit.name.partition(".")[2] for unit in units] == names.split()
+    assert [len(unit.learns) for unit in units] == learns
+    assert all(unit.forward and unit.backward for unit in units)
+    assert distributed.plan(step, small_cluster(2)).prediction.fits
+
+
+def test_a_step_with_control_flow_is_refused() -> None:
+    def step_of() -> Any:
+        model = nn.LSTM(8, 8, batch_first=True)
+        return lambda x: model(x)[0].sum().backward()
+
+    step = distributed.outline(step_of, weft.spec((4, 5, 8)))
+    with pytest.raises(DistributedError, match="has control flow"):
+        distributed.plan(step, small_cluster(2))
+
+
 # --- layouts -------------------------------------------------------------------------------------
 
 
@@ -161,7 +226,8 @@ def test_a_pinned_layout_is_kept() -> None:
     plan = distributed.plan(
         transformer(2), small_cluster(4), tensor=4, data=1, pipeline=1, layouts={"up": 1}
     )
-    assert plan.prediction.weights["Sequential.*.up"] == "[2048,512{tensor}]"
+    assert plan.prediction.weights["Sequential.*.up"] == ((2048, 512), 1)
+    assert "[2048,512{tensor}]" in plan.explain()
     free = distributed.plan(transformer(2), small_cluster(4), tensor=4, data=1, pipeline=1)
     assert plan.prediction.seconds >= free.prediction.seconds
 
@@ -230,6 +296,27 @@ def test_tasks_do_not_overlap_and_keep_their_order() -> None:
             assert task.start >= needed.stop + 0.25
         elif not forward:
             assert task.start >= ends[True, stage, i].stop
+
+
+def test_a_timeline_is_a_picture_or_a_trace(tmp_path: Path) -> None:
+    plan = ParallelPlan(pipeline=4, micro_batch=2, schedule="interleaved", chunks=2)
+    found = distributed.simulate(transformer(8), small_cluster(4), plan)
+    weft.inspect.save_pipeline(found, tmp_path / "a.svg")
+    picture = ElementTree.parse(tmp_path / "a.svg").getroot()
+    boxes = picture.findall(".//{*}rect")
+    assert len(boxes) == 4 * 2 * 2 * 4  # stages, chunks, forward and backward, micro-batches
+    weft.inspect.save_pipeline(found, tmp_path / "a.json")
+    events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert len(spans) == len(boxes)
+    assert {event["args"]["name"] for event in events if event["ph"] == "M"} == {
+        f"stage {i}" for i in range(4)
+    }
+    assert found.run is not None
+    last = max(event["ts"] + event["dur"] for event in spans)
+    assert last == pytest.approx(found.run.seconds * 1e6, abs=1)
+    with pytest.raises(weft.errors.FileError, match=r"neither \.svg nor \.json"):
+        weft.inspect.save_pipeline(found, tmp_path / "a.png")
 
 
 def test_cuts_are_balanced_as_well_as_can_be() -> None:
@@ -370,6 +457,38 @@ def test_a_mesh_is_taken_as_it_is() -> None:
         assert (found.data, found.tensor, found.pipeline) == (1, 2, 1)
     with pytest.raises(DistributedError, match="'x'"):
         distributed.plan(step, distributed.Mesh({"x": 1}))
+
+
+def test_the_rules_of_a_plan_lay_out_a_model() -> None:
+    """Training with them gives what one process gives."""
+    widths, data = (64, 96, 64, 32), weft.rand((8, 64))
+    found = distributed.plan(mlp(widths, 8), Cluster.cpus(2), tensor=2, data=1, pipeline=1)
+
+    def trained(over: str) -> Any:
+        weft.manual_seed(1)
+        pairs = itertools.pairwise(widths)
+        layers = [nn.Sequential(nn.Linear(a, b), nn.Tanh()) for a, b in pairs]
+        model = nn.Sequential(*layers)
+        if over:
+            rules = found.rules(model)
+            assert rules
+            assert set(rules.values()) <= {"columns", "rows"}
+            distributed.tensor_parallel(model, over, rules)
+        optimizer = optim.SGD(model.parameters(), lr=0.1)
+
+        @weft.compile
+        def step(x: weft.Tensor) -> weft.Tensor:
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return [step(data).item() for _ in range(3)]
+
+    expected = trained("")
+    for losses in distributed.run_virtual(2, lambda: trained("ranks")):
+        assert losses == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

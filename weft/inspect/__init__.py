@@ -5,5 +5,8 @@ from weft.inspect.dot import *
 
 if _typing.TYPE_CHECKING:
     from weft.inspect.differences import diff as diff
+    from weft.inspect.pipeline import save_pipeline as save_pipeline
 else:
-    __getattr__, __dir__ = _lazily(__name__, {"diff": "weft.inspect.differences"})
+    __getattr__, __dir__ = _lazily(
+        __name__, {"diff": "weft.inspect.differences", "save_pipeline": "weft.inspect.pipeline"}
+    )

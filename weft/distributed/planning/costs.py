@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.base.errors import DistributedError
+from weft.base.gc_pause import gc_paused
 from weft.distributed.planning.cluster import Cluster
 from weft.distributed.planning.links import Group, group_of
 from weft.distributed.planning.outline import Outline
@@ -58,7 +59,8 @@ _chains: weakref.WeakKeyDictionary[Graph, Chain] = weakref.WeakKeyDictionary()
 def chain_of(outline: Outline) -> Chain:
     found = _chains.get(outline.graph)
     if found is None:
-        found = _chains[outline.graph] = Chain(outline)
+        with gc_paused():
+            found = _chains[outline.graph] = Chain(outline)
     return found
 
 

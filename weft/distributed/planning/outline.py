@@ -15,6 +15,7 @@ import numpy as np
 from weft.base.dim_algebra import Dim
 from weft.base.dims import dim
 from weft.base.errors import CaptureError, DistributedError
+from weft.base.gc_pause import gc_paused
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.core.bind import Recorder, recording
 from weft.core.tensor import Tensor, type_of, wrap
@@ -119,7 +120,7 @@ def outline(
     """
     maker = _TypesOnly()
     try:
-        with recording(maker), init.skipped():
+        with gc_paused(), recording(maker), init.skipped():
             step = build()
     finally:
         maker.restore()
@@ -150,7 +151,8 @@ def outline(
         else kind
         for kind in kinds
     ]
-    return Outline(make_graph(step, *tree_unflatten(tree, named)), batch)
+    with gc_paused():
+        return Outline(make_graph(step, *tree_unflatten(tree, named)), batch)
 
 
 def _kind(leaf: Any) -> Any:

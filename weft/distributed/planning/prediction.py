@@ -13,9 +13,10 @@ from weft.distributed.planning.cuts import stage_cuts
 from weft.distributed.planning.links import group_of
 from weft.distributed.planning.parallel_plan import ParallelPlan
 from weft.distributed.planning.pattern import BACKWARD, FORWARD, ONCE
+from weft.distributed.planning.splits import WHOLE
 from weft.distributed.planning.timetable import Timetable, timetable
 
-__all__ = ["Memory", "Prediction", "Stage", "StepRun", "check", "predict", "run_of"]
+__all__ = ["Memory", "Prediction", "Stage", "StepRun", "check", "general_name", "predict", "run_of"]
 
 #: Bytes that libraries and their buffers take on a device.
 RESERVED = 2e9
@@ -69,6 +70,8 @@ class Prediction:
     bubble         the share of the devices' time in which they wait for other stages
     shares         where the time of the slowest stage goes
     memory         bytes on the fullest device
+    weights        for each weight matrix its shape, and the axis that is cut over the tensor axis
+    run            the timetable of the pipeline
     """
 
     plan: ParallelPlan
@@ -79,7 +82,7 @@ class Prediction:
     bubble: float
     shares: dict[str, float]
     stages: tuple[Stage, ...]
-    weights: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, tuple[tuple[int, ...], int | None]] = field(default_factory=dict)
     run: Timetable | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -248,7 +251,9 @@ class StepRun:
         places = [i for part in self.of(device) for i in part]
         shares = 1 if self.plan.sharded == "none" else self.plan.data
         moved = sum(self.spreads[i].update for i in places)
-        spent = moved / shares / self.rate + sum(self.spreads[i].seconds[ONCE] for i in places)
+        found = [self.spreads[i] for i in places]
+        once = sum(each.seconds[ONCE] + each.talk[ONCE] for each in found)
+        spent = moved / shares / self.rate + once
         if self.plan.sharded == "state":
             spent += self.data.all_gather(sum(self.spreads[i].weights for i in places))
         return spent
@@ -401,9 +406,9 @@ class StepRun:
             weights, kept = weights / self.plan.data, kept / self.plan.data
         return (weights + state + kept) / self.plan.pipeline + RESERVED
 
-    def _weights(self) -> dict[str, str]:
-        """How each weight is cut, one row for weights of equal units."""
-        found: dict[str, str] = {}
+    def _weights(self) -> dict[str, tuple[tuple[int, ...], int | None]]:
+        """The shape of each weight and the axis that is cut; one entry for those of equal units."""
+        found: dict[str, tuple[tuple[int, ...], int | None]] = {}
         if self.plan.tensor == 1:
             return found
         for unit in {unit.kind: unit for unit in reversed(self.units)}.values():
@@ -411,14 +416,12 @@ class StepRun:
             layouts = self.by_kind[unit.kind].layouts
             for place, name in names_of(pattern).items():
                 shape = pattern.shapes[place]
-                if len(shape) < 2:
-                    continue
-                axis = layouts.get(place, -1)
-                sizes = [f"{n}{{tensor}}" if i == axis else str(n) for i, n in enumerate(shape)]
-                found.setdefault(_general(name), f"[{','.join(sizes)}]")
+                if len(shape) > 1:
+                    axis = layouts.get(place, WHOLE)
+                    found.setdefault(general_name(name), (shape, axis if axis >= 0 else None))
         return found
 
 
-def _general(name: str) -> str:
+def general_name(name: str) -> str:
     """GPT.blocks.3.up -> GPT.blocks.*.up"""
     return ".".join("*" if part.isdigit() else part for part in name.split("."))

@@ -20,6 +20,12 @@ def shown_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
+def shown_layout(shape: Sequence[int], axis: int | None) -> str:
+    """[8{tensor},4]"""
+    sizes = [f"{size}{{tensor}}" if i == axis else str(size) for i, size in enumerate(shape)]
+    return f"[{','.join(sizes)}]"
+
+
 def shown_table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
     """Columns that are aligned: numbers to the right."""
     lines = [list(head), *[list(row) for row in rows]]
@@ -71,7 +77,8 @@ def plan_report(planned: Any) -> str:
     lines += shown_table([[name, shown_bytes(size)] for name, size in parts.items()], ["", "size"])
     if found.weights:
         lines += ["", f"Weights over {chosen.tensor} devices"]
-        lines += shown_table([[k, v] for k, v in found.weights.items()], ["weight", "layout"])
+        cut = [[name, shown_layout(*weight)] for name, weight in found.weights.items()]
+        lines += shown_table(cut, ["weight", "layout"])
     if chosen.pipeline > 1:
         lines += ["", "Stages"]
         lines += shown_table(

@@ -21,8 +21,12 @@ from weft.distributed.planning.costs import Costs
 from weft.distributed.planning.cuts import all_cuts
 from weft.distributed.planning.outline import Outline
 from weft.distributed.planning.parallel_plan import SHARDED, ParallelPlan
-from weft.distributed.planning.prediction import Prediction, predict, run_of
+from weft.distributed.planning.prediction import Prediction, general_name, predict, run_of
 from weft.distributed.planning.report import plan_report, shown_bytes
+from weft.nn.attention import MultiheadAttention
+from weft.nn.embedding import Embedding
+from weft.nn.linear import Linear
+from weft.nn.module import Module
 
 __all__ = ["Planned", "Rejected", "plan"]
 
@@ -42,6 +46,14 @@ AXES = {
     "pipeline": "pipeline",
     "stage": "pipeline",
 }
+
+
+#: Rules of `tensor_parallel`, by kinds of modules and the axis of their weight that is cut.
+_RULES: tuple[tuple[type[Module], dict[int | None, str]], ...] = (
+    (Linear, {0: "columns", 1: "rows"}),
+    (Embedding, {0: "vocabulary"}),
+    (MultiheadAttention, {0: "heads"}),
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,22 @@ class Planned:
     def explain(self) -> str:
         """A report: what was chosen, where its time and memory go, what was rejected and why."""
         return plan_report(self)
+
+    def rules(self, model: Module) -> dict[str, str]:
+        """The layouts of weights, as rules for `weft.distributed.tensor_parallel`.
+
+        `model` is the model of the step: it may be another instance, of any size.
+        """
+        found: dict[str, str] = {}
+        for name, module in model.named_modules():
+            path = general_name(f"{type(model).__name__}.{name}")
+            _, axis = self.prediction.weights.get(path, ((), None))
+            rule = next(
+                (cut[axis] for kind, cut in _RULES if isinstance(module, kind) and axis in cut), ""
+            )
+            if axis is not None and rule:
+                found[name] = rule
+        return found
 
     def __str__(self) -> str:
         return f"{self.plan}: {self.prediction.seconds:.4g} s"

@@ -15,7 +15,7 @@ from math import prod
 
 from weft.distributed.planning.cluster import Processor
 from weft.distributed.planning.links import Group
-from weft.distributed.planning.pattern import BACKWARD, FORWARD, Entry, Pattern
+from weft.distributed.planning.pattern import BACKWARD, FORWARD, ONCE, Entry, Pattern
 from weft.distributed.planning.splits import OPEN, PARTS, WHOLE, Split
 from weft.ir.types import TensorType
 
@@ -212,6 +212,7 @@ class _Search:
         for phase in (FORWARD, BACKWARD):
             each = state.seconds[phase] + state.talk[phase]
             spent += self.weights_of_phase[phase] * each
+        spent += state.talk[ONCE]  # a weight that is gathered is no gain
         if self.least_memory:
             held = 0.0
             for place in self.pattern.weights:

@@ -124,7 +124,6 @@ def units_of(outline: Outline) -> list[Unit]:
 
 def _chain(graph: Graph, forward: list[Node], phases: _Phases) -> list[Unit]:
     last = {value: i for i, node in enumerate(forward) for value in node.inputs}
-    last.update(dict.fromkeys(graph.outputs, len(forward)))
     parts: list[tuple[list[Node], Value | None]] = []
     current: list[Node] = []
     alive: set[Value] = set()
@@ -329,8 +328,8 @@ def _give_updates(graph: Graph, units: list[Unit], at: dict[Node, int], phases: 
         if phases.of[node] != "update":
             continue
         bases = [root(value) for value in node.inputs]
-        for value, base in zip(node.inputs, bases, strict=True):
-            maker = value.node
+        for base in bases:
+            maker = base.node
             if maker in at and phases.of[maker] == "backward" and base not in learns:
                 alike = (x for x in bases if x in weights and x.type == base.type)
                 learns[base] = at[maker], next(alike, None)
@@ -351,8 +350,9 @@ def _give_updates(graph: Graph, units: list[Unit], at: dict[Node, int], phases: 
     first = len(graph.outputs) - sum(leaf is not None for _, leaf in graded)
     for value in graph.outputs[first:] if graded else ():  # gradients that no optimizer takes
         base = root(value)
-        if base.node in at and base not in learns:
-            learns[base] = at[base.node], None
+        maker = base.node
+        if maker in at and phases.of[maker] == "backward" and base not in learns:
+            learns[base] = at[maker], None
     for base, (home, weight) in learns.items():
         units[home].learns[base] = weight
 

@@ -4,19 +4,58 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 from weft.inspect.explain.blocks import Bar, Block, Dim, Line, Row, Section, Table
 from weft.inspect.explain.style import shown_seconds
 from weft.runtime.dataflow.timeline import Timeline, TimelineStep
 
-__all__ = ["timeline_section", "timeline_svg"]
+__all__ = ["Drawn", "lanes_svg", "timeline_section", "timeline_svg"]
 
 WIDTH, ROW, LEFT = 1060, 24, 110
 #: So many boxes are drawn; of more, those that took longest.
 MOST_BOXES = 3000
 #: The hues of devices: the CPU's blue first.
 _HUES = (212, 28, 150, 280, 340, 60)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A box of a timeline.
+
+    lane     the row that it is in
+    hue, light   its colour, and how light that is in percent
+    ready    since when it waited; the start if it did not
+    framed   whether it has a dark frame
+    """
+
+    lane: int
+    start: float
+    stop: float
+    label: str
+    title: str
+    hue: int
+    ready: float
+    framed: bool = False
+    light: int = 80
+
+
+def lanes_svg(names: Sequence[str], boxes: Sequence[Drawn], start: float, stop: float) -> str:
+    """Rows with names, and in each its boxes, from a time to another; of many, the longest."""
+    scale = (WIDTH - LEFT) / ((stop - start) or 1)
+    parts = [
+        f'<text x="2" y="{lane * ROW + 16}" fill="currentColor">{escape(name)}</text>'
+        for lane, name in enumerate(names)
+    ]
+    drawn = sorted(boxes, key=lambda box: box.start - box.stop)[:MOST_BOXES]
+    parts += [_box(box, start, scale) for box in sorted(drawn, key=lambda box: box.start)]
+    height = len(names) * ROW
+    return (
+        f'<svg class="timeline" viewBox="0 0 {WIDTH} {height}" width="100%" role="img" '
+        f'aria-label="timeline" font-family="system-ui,sans-serif" font-size="11.5">'
+        f"{''.join(parts)}</svg>"
+    )
 
 
 def timeline_svg(timeline: Timeline) -> str:
@@ -30,54 +69,57 @@ def timeline_svg(timeline: Timeline) -> str:
         lanes.setdefault((step.device, step.thread), len(lanes))
     devices = list(dict.fromkeys(device for device, _ in lanes))
     critical = set(map(id, timeline.critical_path()))
-    drawn = sorted(steps, key=lambda step: step.start - step.stop)[:MOST_BOXES]
-    span = max(1, timeline.stop - timeline.start)
-    scale = (WIDTH - LEFT) / span
-    parts: list[str] = []
+    names: list[str] = []
     numbers: Counter[str] = Counter()
-    for (device, _), lane in lanes.items():
+    for device, _ in lanes:
         numbers[device] += 1
-        parts.append(
-            f'<text x="2" y="{lane * ROW + 16}" fill="currentColor">'
-            f"{escape(device)} {numbers[device]}</text>"
+        names.append(f"{device} {numbers[device]}")
+    boxes = [
+        Drawn(
+            lanes[step.device, step.thread],
+            step.start,
+            step.stop,
+            step.node.op.name,
+            _said(step),
+            _HUES[devices.index(step.device) % len(_HUES)],
+            step.ready,
+            id(step) in critical,
         )
-    for step in sorted(drawn, key=lambda step: step.start):
-        lane = lanes[step.device, step.thread]
-        hue = _HUES[devices.index(step.device) % len(_HUES)]
-        parts.append(_box(step, timeline.start, scale, lane, hue, id(step) in critical))
-    height = len(lanes) * ROW
-    return (
-        f'<svg class="timeline" viewBox="0 0 {WIDTH} {height}" width="100%" role="img" '
-        f'aria-label="timeline" font-family="system-ui,sans-serif" font-size="11.5">'
-        f"{''.join(parts)}</svg>"
-    )
+        for step in steps
+    ]
+    return lanes_svg(names, boxes, timeline.start, timeline.stop)
 
 
-def _box(step: TimelineStep, begin: int, scale: float, lane: int, hue: int, critical: bool) -> str:
-    x = LEFT + (step.start - begin) * scale
-    width = max(0.5, (step.stop - step.start) * scale)
-    wait = (step.start - step.ready) * scale
-    y = lane * ROW
-    name = step.node.op.name
-    said = f"{name}: {shown_seconds((step.stop - step.start) * 1e-9)} on {step.device}"
+def _said(step: TimelineStep) -> str:
+    said = f"{step.node.op.name}: {shown_seconds((step.stop - step.start) * 1e-9)} on {step.device}"
     if step.start > step.ready:
         said += f", waited {shown_seconds((step.start - step.ready) * 1e-9)}"
     if step.where:
         said += f", {step.where}"
     if step.node.location is not None:
         said += f", {step.node.location.short}"
+    return said
+
+
+def _box(box: Drawn, begin: float, scale: float) -> str:
+    x = LEFT + (box.start - begin) * scale
+    width = max(0.5, (box.stop - box.start) * scale)
+    wait = (box.start - box.ready) * scale
+    y = box.lane * ROW
     line = ""
     if wait > 1:
         line = (
-            f'<path d="M{x - wait:.1f} {y + ROW - 4} H{x:.1f}" stroke="hsl({hue} 30% 60% / .5)"/>'
+            f'<path d="M{x - wait:.1f} {y + ROW - 4} H{x:.1f}" '
+            f'stroke="hsl({box.hue} 30% 60% / .5)"/>'
         )
-    frame = ' stroke="#1d2330" stroke-width="1.2"' if critical else ""
+    frame = ' stroke="#1d2330" stroke-width="1.2"' if box.framed else ""
     label = ""
-    if width > 6.4 * len(name) + 6:
-        label = f'<text x="{x + 4:.1f}" y="{y + 15}" fill="#1d2330">{escape(name)}</text>'
+    if width > 6.4 * len(box.label) + 6:
+        label = f'<text x="{x + 4:.1f}" y="{y + 15}" fill="#1d2330">{escape(box.label)}</text>'
     return (
-        f'<g><title>{escape(said)}</title>{line}<rect x="{x:.2f}" y="{y + 2}" '
-        f'width="{width:.2f}" height="{ROW - 6}" rx="2" fill="hsl({hue} 62% 80%)"{frame}/>'
+        f'<g><title>{escape(box.title)}</title>{line}<rect x="{x:.2f}" y="{y + 2}" '
+        f'width="{width:.2f}" height="{ROW - 6}" rx="2" '
+        f'fill="hsl({box.hue} 62% {box.light}%)"{frame}/>'
         f"{label}</g>"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from weft.inspect.profile.events import Event, MemoryChange
@@ -13,8 +13,14 @@ from weft.inspect.profile.summary import line_of, line_text, module_of
 __all__ = ["trace_of"]
 
 
-def trace_of(events: Iterable[Event], memory: Iterable[MemoryChange], main: int) -> dict[str, Any]:
-    """The content of the file for JSON: threads as rows, memory as a curve, times in µs."""
+def trace_of(
+    events: Iterable[Event],
+    memory: Iterable[MemoryChange],
+    main: int,
+    names: Mapping[int, str] | None = None,
+) -> dict[str, Any]:
+    """The content of the file for JSON: threads as rows, memory as a curve, times in µs. `names`:
+    those of threads; by default the main one is Python, and others are workers."""
     process = os.getpid()
     number = itertools.count(1)
     threads = {main: 0}
@@ -51,17 +57,19 @@ def trace_of(events: Iterable[Event], memory: Iterable[MemoryChange], main: int)
                 "args": {"bytes": used},
             }
         )
-    names = [
+    labels = [
         {
             "name": "thread_name",
             "ph": "M",
             "pid": process,
             "tid": known,
-            "args": {"name": "Python" if known == 0 else f"worker {known}"},
+            "args": {
+                "name": names[thread] if names else "Python" if known == 0 else f"worker {known}"
+            },
         }
-        for known in threads.values()
+        for thread, known in threads.items()
     ]
-    return {"traceEvents": [*names, *rows], "displayTimeUnit": "ns"}
+    return {"traceEvents": [*labels, *rows], "displayTimeUnit": "ns"}
 
 
 def _details(event: Event) -> dict[str, Any]:
