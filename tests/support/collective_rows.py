@@ -101,6 +101,14 @@ ROWS = [
         "b",
         dtypes=("float32", "int64"),
     ),
+    Row(
+        "max of many",
+        lambda x: D.all_reduce(x, op="max"),
+        lambda a, _: np.max(np.stack(a), 0),
+        shape=(7, 11),  # whole vectors, and what is left
+        dtypes=("float32", "float64", "int64", "uint8", "int32"),
+    ),
+    Row("sum of many", lambda x: D.all_reduce(x), _sum, shape=(77,), dtypes=("int32", "float64")),
     Row("max", lambda x: D.all_reduce(x, op="max"), lambda a, _: np.max(np.stack(a), 0)),
     Row("min", lambda x: D.all_reduce(x, "a", op="min"), lambda a, _: np.min(np.stack(a), 0), "a"),
     Row("all_gather", lambda x: D.all_gather(x), lambda a, _: np.concatenate(a)),
@@ -160,6 +168,7 @@ ROWS = [
 def arrays_for(row: Row, dtype: str, seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
     values = [rng.integers(-8, 9, row.shape) for _ in range(RANKS)]  # sums of these are exact
+    values = [abs(v) if dtype == "uint8" else v for v in values]
     return [weft.asarray(np.asarray(v), dtype=getattr(weft, dtype)).numpy() for v in values]
 
 
