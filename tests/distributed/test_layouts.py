@@ -72,7 +72,7 @@ def test_the_program_of_one_rank() -> None:
         "}",
     ]
     assert str(made.report) == (
-        "1 messages, 64 bytes sent by each rank\n"
+        "1 message, 64 bytes sent by each rank\n"
         "  all_reduce over model: f32[8{data},4]{+model} -> f32[8{data},4], 64 bytes, "
         "for the result"
     )
@@ -241,3 +241,85 @@ def test_gradients_of_a_layout() -> None:
             weft.vmap(lambda x: distributed.layout(x, "ranks"))(weft.ones((2, 3))).numpy(),
             np.ones((2, 3)),
         )
+
+
+def test_parts_are_written_in_place_where_nobody_else_holds_them() -> None:
+    def rank() -> None:
+        p = nn.Parameter(weft.ones(4))
+        distributed.shard(p, "ranks")
+
+        @weft.compile(backend="native")
+        def double() -> None:
+            with weft.no_grad():
+                p.mul_(2.0)
+
+        for _ in range(2):  # what the recording held goes
+            double()
+        places = []
+        for _ in range(2):
+            double()
+            places.append(id(p._data.local))
+        assert len(set(places)) == 1
+        kept, held = p.detach(), distributed.local(p)
+        for _ in range(2):
+            double()
+        assert distributed.full(kept).tolist() == [16.0] * 4
+        assert held.tolist() == [16.0] * 2
+        assert distributed.full(p).tolist() == [64.0] * 4
+        assert id(p._data.local) != places[0]
+
+    distributed.run_virtual(2, rank)
+
+
+def test_backward_outside_of_the_compiled_function() -> None:
+    def gradients(laid_out: bool) -> Any:
+        weft.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        x = weft.asarray(np.arange(16, dtype=np.float32).reshape(4, 4))
+        if laid_out:
+            distributed.fully_sharded(model, "ranks")
+            x = distributed.split(x, "ranks")
+
+        @weft.compile(backend="native")
+        def forward(x: weft.Tensor) -> weft.Tensor:
+            return (model(x) ** 2).mean()
+
+        for _ in range(2):
+            model.zero_grad()
+            forward(x).backward()
+        return [distributed.full(p.grad).numpy() for p in model.parameters()]
+
+    for found in distributed.run_virtual(2, gradients, True):
+        for one, two in zip(found, gradients(False), strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-5)
+
+
+def test_backward_of_a_layout_outside_of_the_compiled_function() -> None:
+    @weft.compile(backend="native")
+    def forward(x: weft.Tensor) -> weft.Tensor:
+        return distributed.layout(weft.exp(x), "ranks") * 2
+
+    def rank() -> Any:
+        x = weft.tensor([0.0, 1.0], requires_grad=True)
+        y = forward(x)
+        y.backward(weft.ones(2))
+        return distributed.full(x.grad).numpy()
+
+    for found in distributed.run_virtual(2, rank):
+        np.testing.assert_allclose(found, 2 * np.exp([0.0, 1.0]), rtol=1e-6)
+
+
+def test_the_report_says_what_was_inserted() -> None:
+    def rank() -> str:
+        model = nn.Linear(4, 4)
+        distributed.shard(model.weight, None, "ranks")
+
+        @weft.compile
+        def loss(x: weft.Tensor) -> weft.Tensor:
+            return (model(x) ** 2).mean()
+
+        return str(loss.explain(weft.ones((64, 4))))
+
+    report = distributed.run_virtual(2, rank)[0]
+    assert "1 message, 32 B sent by each rank" in report
+    assert "all_gather  ranks  f32[4{ranks},4]  f32[4,4]  32 B  for matmul" in report

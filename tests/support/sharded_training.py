@@ -112,18 +112,25 @@ WAYS: dict[str, tuple[dict[str, int], Callable[[str], Callable[[nn.Module], Any]
 }
 
 
+#: The ways of which machine code is tested, too.
+NATIVE = ("data × tensor", "fully sharded")
+
+
 def check(name: str, way: str, wanted: Any) -> Any:
     """Train on this rank and compare with one process; returns the program."""
     mesh, lay_out, data = WAYS[way]
     with distributed.Mesh(mesh):
-        losses, values, program = train(name, lay_out(name), data)
+        backend = "native" if way in NATIVE else None
+        losses, values, program = train(name, lay_out(name), data, backend)
     np.testing.assert_allclose(losses, wanted[0], rtol=2e-4)
     for key, value in wanted[1].items():
         np.testing.assert_allclose(values[key], value, rtol=2e-3, atol=2e-5, err_msg=key)
     return program
 
 
-def train(name: str, lay_out: Any = None, data: str | None = None) -> Any:
+def train(
+    name: str, lay_out: Any = None, data: str | None = None, backend: str | None = None
+) -> Any:
     """The losses and the parameters and buffers after some steps; the program, with a layout."""
     weft.manual_seed(3)
     model = MODELS[name]()
@@ -132,7 +139,7 @@ def train(name: str, lay_out: Any = None, data: str | None = None) -> Any:
     # with this eps, gradients that are only rounding errors do not become steps
     optimizer = optim.Adam(model.parameters(), lr=0.02, eps=1e-3)
 
-    @weft.compile
+    @weft.compile(backend=backend)
     def step(x: weft.Tensor, y: weft.Tensor) -> weft.Tensor:
         optimizer.zero_grad()
         out = model(x)

@@ -6,7 +6,8 @@ compiler splits them over the ranks (`weft/passes/layouts`). Ops called one by o
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,18 +25,26 @@ __all__ = ["Parts", "lying_as"]
 class Parts:
     """What this rank has of a value.
 
-    local  an array; it is not written while anybody else may see it
-    shape  of the whole
+    tensor  the part, as a tensor of its own
+    shape   of the whole
     """
 
-    __slots__ = ("cuts", "dtype", "local", "mesh", "shape")
+    __slots__ = ("cuts", "dtype", "mesh", "shape", "tensor")
+
+    #: Makes a tensor of an array: `weft.core.tensor` knows how.
+    wrap: ClassVar[Callable[[Any], Any]]
 
     def __init__(self, local: Any, shape: Shape, cuts: Cuts, mesh: Axes) -> None:
-        self.local = local
+        self.tensor = Parts.wrap(local)
         self.shape = shape
         self.dtype: np.dtype[Any] = local.dtype
         self.cuts = cuts
         self.mesh = mesh
+
+    @property
+    def local(self) -> Any:
+        """The array of the part."""
+        return self.tensor._data
 
     @property
     def ndim(self) -> int:
@@ -52,6 +61,11 @@ class Parts:
 
     def slices(self, rank: int) -> list[tuple[int, int]]:
         """Where the part of a rank of the mesh begins and ends along each axis of the whole."""
+        if any(":" in name for names in self.cuts.axes for name in names):
+            raise DistributedError(
+                f"a part of {self.cuts.shape_text(self.shape)} is not one range of each axis",
+                hint="bring it together: distributed.full(x)",
+            )
         found = []
         for names, size in zip(self.cuts.axes, self.shape, strict=True):
             group = ranks_of(rank, self.mesh, names) if names else [rank]
@@ -59,6 +73,19 @@ class Parts:
             start = group.index(rank) * each
             found.append((start, start + each))
         return found
+
+    def part_of(self, whole: Any, rank: int) -> Any:
+        """What a rank has of an array, laid out like this."""
+        for axis, names in enumerate(self.cuts.axes):
+            for name in names:
+                base, _, sections = name.partition(":")
+                group = ranks_of(rank, self.mesh, (base,))
+                pieces = [
+                    np.split(section, len(group), axis)[group.index(rank)]
+                    for section in np.split(whole, int(sections or 1), axis)
+                ]
+                whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis)
+        return whole
 
     def copy(self) -> Parts:
         return Parts(self.local.copy(), self.shape, self.cuts, self.mesh)
@@ -72,7 +99,7 @@ def lying_as(data: Any, target: Any) -> Any:
     if target.__class__ is not Parts or data.shape != target.shape:
         return data
     if data.__class__ is not Parts:
-        part = data[tuple(slice(*pair) for pair in target.slices(current_world().rank))]
+        part = target.part_of(data, current_world().rank)
         local = part.astype(target.dtype)  # a copy
         return Parts(local, target.shape, target.cuts, target.mesh)
     if data.layout != target.layout:

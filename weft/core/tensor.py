@@ -417,6 +417,9 @@ def wrap(array: Any, like: Tensor | None = None) -> Tensor:
     return tensor
 
 
+Parts.wrap = staticmethod(wrap)
+
+
 def type_of(tensor: Tensor) -> TensorType:
     data = tensor._data
     family = family_of(data)

@@ -299,7 +299,7 @@ def _own(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
     group = _group(mesh, over)
     size = x.shape[axis] // group.size
     part = x[(slice(None),) * axis + (slice(group.rank * size, (group.rank + 1) * size),)]
-    return np.ascontiguousarray(part) if part.ndim else part.copy()
+    return part.copy()  # the whole need not stay
 
 
 def _own_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:

@@ -12,7 +12,7 @@ import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.base.errors import RangeError
@@ -68,6 +68,10 @@ class Program:
     def recorder(self) -> Callable[[list[Tensor]], tuple[list[Tensor], Any]] | None:
         """A call that also returns what ran when, as a timeline; None if it keeps none."""
         return None
+
+    def inserted(self) -> Sequence[Any]:
+        """The collectives that splitting it over ranks inserted: see `weft.passes.layouts`."""
+        return ()
 
     def machine_code(self) -> MachineCode | None:
         """Its machine code, to be inspected; None if it has none of its own."""

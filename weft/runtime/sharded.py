@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,16 @@ import numpy as np
 from weft.base.errors import DistributedError
 from weft.base.world import Axes, check_mesh, current_world
 from weft.core.parts import Parts
-from weft.core.tensor import Tensor, wrap
+from weft.core.tensor import Tensor
+from weft.ir.cuts import Cuts
 from weft.ir.graph import Graph
+from weft.ir.signature import OutputRouting
 from weft.ir.types import TensorType
 from weft.ops.layout import LAYOUT
 from weft.passes.layouts.program import RankProgram, mesh_of, rank_program
+from weft.passes.layouts.split import Inserted
 from weft.runtime.executable import Executable, Program
+from weft.runtime.output_routing import Call
 
 __all__ = ["ShardedProgram", "is_sharded", "sharded"]
 
@@ -32,15 +37,18 @@ class ShardedProgram(Program):
     """The program of this rank; the layouts of its inputs are known at the first call."""
 
     way = "ranks"
+    reason = "split over ranks; each runs its part"
 
     def __init__(
-        self, graph: Graph, written: Mapping[int, int], make: Callable[[Graph], Executable]
+        self, graph: Graph, written: Mapping[int, int], make: Callable[..., Executable]
     ) -> None:
         self.captured = graph
         self._written = dict(written)
         self._make = make
         self._split: RankProgram | None = None
         self._inner: Executable | None = None
+        self._layouts: Layouts = ()
+        self._others: dict[Layouts, ShardedProgram] = {}
 
     @property
     def split(self) -> RankProgram:
@@ -52,8 +60,9 @@ class ShardedProgram(Program):
 
     @property
     def inner(self) -> Executable:
+        """What runs the program of this rank. It writes new values of inputs to their arrays."""
         if self._inner is None:
-            self._inner = self._make(self.split.local)
+            self._inner = self._make(self.split.local, OutputRouting(self._written, {}))
         return self._inner
 
     @property
@@ -63,24 +72,63 @@ class ShardedProgram(Program):
     def scheduled(self) -> Graph:
         return self.inner.graph("scheduled")
 
-    def machine_code(self) -> Any:
-        return self.inner.program.machine_code()
+    def inserted(self) -> Sequence[Inserted]:
+        return self.split.report.inserted
 
     #: The mesh of the parts among the inputs.
     _mesh: Axes = ()
 
     def call(self, inputs: list[Tensor]) -> list[Tensor]:
+        layouts = _layouts(inputs)
+        if self._inner is not None and layouts != self._layouts:
+            return self._other(layouts).call(inputs)
+        given = self._given(inputs)
+        return self._laid_out(self.inner.program.call(given), range(len(self.split.outputs)))
+
+    def routed_call(self, routing: OutputRouting) -> Call | None:
+        written = tuple(routing.values.values())
+        listed = [i for i in range(len(self.captured.outputs)) if i not in routing.values]
+        gradients = [(listed.index(i), to) for i, to in routing.gradients.items()]
+        left = [place for place, i in enumerate(listed) if routing.is_listed(i)]
+
+        def run(inputs: list[Tensor]) -> list[Tensor]:
+            given = self._given(inputs)
+            for i in written:
+                data = inputs[i]._data
+                if data.__class__ is Parts and getrefcount(data) > _HELD:
+                    # Somebody else holds the part that is about to be written.
+                    inputs[i]._data = Parts(data.local, data.shape, data.cuts, data.mesh)
+                    given[i] = inputs[i]._data.tensor
+            found = self._laid_out(self.inner.call(given), listed)
+            for place, to in gradients:
+                inputs[to]._grad = found[place]
+            return [found[place] for place in left] if gradients else found
+
+        return run
+
+    def _other(self, layouts: Layouts) -> ShardedProgram:
+        """The program for other layouts of the inputs, where no guard says which they have."""
+        found = self._others.get(layouts)
+        if found is None:
+            found = ShardedProgram(self.captured, self._written, self._make)
+            self._others[layouts] = found
+        return found
+
+    def _given(self, inputs: list[Tensor]) -> list[Tensor]:
+        """The tensors of this rank."""
         if self._inner is None:
             self._start(inputs)
-        given = [wrap(x._data.local) if x._data.__class__ is Parts else x for x in inputs]
-        outputs = self.inner.program.call(given)
-        split = self.split
-        for x, cuts in zip(outputs, split.outputs, strict=True):
+        return [x._data.tensor if x._data.__class__ is Parts else x for x in inputs]
+
+    def _laid_out(self, found: list[Tensor], numbers: Sequence[int]) -> list[Tensor]:
+        """Outputs, those that are cut as parts of the whole."""
+        cut = self.split.outputs
+        for x, number in zip(found, numbers, strict=True):
+            cuts = cut[number]
             if cuts is not None:
-                local = x._data
-                shape = cuts.whole(local.shape, split.mesh)
-                x._data = Parts(local, shape, cuts, split.mesh)
-        return outputs
+                shape = cuts.whole(x._data.shape, self.split.mesh)
+                x._data = Parts(x._data, shape, cuts, self.split.mesh)
+        return found
 
     def _start(self, inputs: list[Tensor]) -> None:
         """Check what all ranks must agree on, at the first call."""
@@ -94,6 +142,13 @@ class ShardedProgram(Program):
                         hint="use one mesh with all its axes",
                     )
                 self._mesh = data.mesh
+        # The results of an earlier program may lie as that one chose.
+        self._layouts = _layouts(inputs)
+        graph = self.captured.clone()
+        for value, cuts in zip(graph.inputs, self._layouts, strict=True):
+            if isinstance(value.type, TensorType) and value.type.cuts != cuts:
+                value.type = value.type.cut(cuts)
+        self.captured = graph
         mesh = self.split.mesh
         check_mesh(mesh, current_world().size)
         if current_world().size > 1:
@@ -115,6 +170,17 @@ class ShardedProgram(Program):
                 )
 
 
+Layouts = tuple[Cuts | None, ...]
+
+
+def _layouts(inputs: list[Tensor]) -> Layouts:
+    return tuple([x._data.cuts if x._data.__class__ is Parts else None for x in inputs])
+
+
+#: References to parts that only one tensor holds, as `run` counts them.
+_HELD = 3
+
+
 def _digest(x: Tensor) -> int:
     data = x._data
     if not isinstance(data, np.ndarray):
@@ -122,7 +188,7 @@ def _digest(x: Tensor) -> int:
     return zlib.crc32(data.tobytes())
 
 
-def sharded(graph: Graph, routing: Any, make: Callable[[Graph], Executable]) -> Executable:
+def sharded(graph: Graph, routing: Any, make: Callable[..., Executable]) -> Executable:
     """What runs a graph that says how its values lie over a mesh."""
 
     def build(

@@ -16,6 +16,7 @@ from weft.capture.trace.tree import backward_inputs
 from weft.capture.watch.effects import replay
 from weft.core.bind import bind
 from weft.core.number import is_unknown
+from weft.core.parts import Parts
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import PreparedGraph
@@ -164,6 +165,7 @@ def _link(
         if absent not in backward.ready:
             inputs = [*saved, *backward.cotangents]
             graph = extract(f"{name}_backward", inputs, backward.nodes, wanted)  # type: ignore[arg-type]
+            _lay_out(graph, [*kept, *cotangents])
             graph, outputs, fill = _partial(graph, len(saved), absent)
             backward.ready[absent] = prepare(graph), outputs, fill
         program, outputs, fill = backward.ready[absent]
@@ -191,6 +193,13 @@ def _link(
     release = functools.partial(run_backward, release=True)
     differentiates = run_backward, differentiable, release
     link(name.capitalize(), sources, results, *differentiates, backward.conflicts)
+
+
+def _lay_out(graph: Graph, given: Sequence[Any]) -> None:
+    """Note in the inputs of a new graph how what is given lies over a mesh."""
+    for value, x in zip(graph.inputs, given, strict=True):
+        if isinstance(x, Tensor) and x._data.__class__ is Parts:
+            value.type = x.type
 
 
 def _partial(graph: Graph, before: int, absent: Sequence[int]) -> tuple[Graph, Sequence[int], bool]:

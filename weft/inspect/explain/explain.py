@@ -7,6 +7,7 @@ from typing import Any
 
 from weft.base.errors import CaptureError
 from weft.base.source import SourceLocation
+from weft.base.world import own_copy
 from weft.capture.trace.captured import Captured
 from weft.compile import compile as compiled_of
 from weft.inspect.explain import captured, facts
@@ -47,6 +48,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
 
 def explain_traced(traced: Captured[..., Any], *args: Any, **kwargs: Any) -> Report:
     """The report about a compiled or traced function: `compiled.explain(...)`."""
+    traced = own_copy(traced, traced.alike)  # ranks that are threads have one each
     inputs = Inputs()
     if args or kwargs or not traced.recordings:
         with instrumented(inputs), traced.recorded_at_first_sight():
@@ -89,7 +91,9 @@ def _captured_by(traced: Captured[..., Any]) -> str:
 
 def _program(executable: Executable, inputs: Inputs, peak: Peak) -> facts.Program:
     given = inputs.of.get(executable)
-    measured = None if given is None else seconds_of(executable, given)
+    # Ranks would run it a different number of times, and wait for each other.
+    together = executable.program.way == "ranks"
+    measured = None if given is None or together else seconds_of(executable, given)
     code = executable.program.latest().machine_code()
     times: dict[str, float] = {}
     quick = code is not None and code.seconds["llvm"] < MOST_LLVM_S

@@ -307,6 +307,23 @@ class InPlace:
 
 
 @dataclass(frozen=True)
+class Message:
+    """A collective that splitting a program over ranks inserted.
+
+    over   the mesh axes along which ranks take part
+    bytes  what each rank sends
+    """
+
+    name: str
+    over: tuple[str, ...]
+    value: str
+    to: str
+    bytes: int
+    why: str
+    place: Location
+
+
+@dataclass(frozen=True)
 class Program:
     """
     captured, optimized, scheduled   the number of ops at each stage
@@ -334,6 +351,7 @@ class Program:
     in_place: list[InPlace]
     work: Figures
     ran: bool
+    messages: list[Message] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

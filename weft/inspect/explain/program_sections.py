@@ -18,11 +18,35 @@ def program_sections(program: Program, number: int | None) -> list[Section]:
         else f" of recording {program.recording}, program {number} ({program.name})"
     )
     return [
+        _messages(program, of),
         _passes(program, of),
         _kernels(program, of),
         _reasons(program, of),
         _memory(program, of),
     ]
+
+
+def _messages(program: Program, of: str) -> Section:
+    """The collectives that splitting over ranks inserted."""
+    rows: list[Row] = [
+        [
+            each.name,
+            ", ".join(each.over),
+            each.value,
+            each.to,
+            shown_bytes(each.bytes) if each.bytes else "",
+            each.why,
+            Place(each.place),
+        ]
+        for each in program.messages
+    ]
+    if not rows:
+        return Section("")
+    sent = [each.bytes for each in program.messages if each.bytes]
+    plural = "" if len(sent) == 1 else "s"
+    brief = f"{len(sent)} message{plural}, {shown_bytes(sum(sent))} sent by each rank"
+    head = ("", "over", "from", "to", "sent", "because", "line")
+    return Section(f"Ranks{of}", brief, [Table(rows, head, 60)])
 
 
 def _passes(program: Program, of: str) -> Section:
@@ -43,7 +67,7 @@ def _kernels(program: Program, of: str) -> Section:
     kernels = program.kernels
     if not kernels:
         why = f"run op by op: {program.reason}" if program.reason else "run op by op"
-        if program.backend in ("cuda", "dataflow", "split"):
+        if program.backend in ("cuda", "dataflow", "split", "ranks"):
             why = program.reason
         work = program.work
         more = f", {shown_flops(work.flops)}, {shown_bytes(work.bytes)} moved"

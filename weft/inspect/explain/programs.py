@@ -7,7 +7,16 @@ from typing import Any
 
 from weft.base.dims import has_dims
 from weft.compile import run_passes
-from weft.inspect.explain.facts import Figures, InPlace, Kernel, Pass, Program, Reason, with_text
+from weft.inspect.explain.facts import (
+    Figures,
+    InPlace,
+    Kernel,
+    Message,
+    Pass,
+    Program,
+    Reason,
+    with_text,
+)
 from weft.inspect.explain.kernels import KernelView, kernels_of
 from weft.inspect.explain.memory import interpreted_memory, planned_memory
 from weft.ir.graph import Graph, Node
@@ -68,6 +77,18 @@ def program_facts(
         in_place=[] if code is None else [_in_place(optimized, *pair) for pair in code.in_place],
         work=work,
         ran=ran,
+        messages=[
+            Message(
+                each.name,
+                each.over,
+                each.value,
+                each.to,
+                each.nbytes,
+                each.why,
+                with_text(each.location),
+            )
+            for each in program.inserted()
+        ],
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.base.dtypes import uint8
 from weft.base.errors import InternalError
+from weft.base.source import SourceLocation
 from weft.base.world import Axes, group_size
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.infer import infer_types
@@ -43,7 +44,8 @@ class Inserted:
     value    what it changes: its type with its layout
     to       the layout that it gives, as a type
     nbytes   that each rank sends, about
-    why      the call that needs it, and where
+    why      the call that needs it
+    location  where that is in the source
     """
 
     name: str
@@ -52,11 +54,13 @@ class Inserted:
     to: str
     nbytes: int
     why: str
+    location: SourceLocation | None = None
 
     def __str__(self) -> str:
         return (
             f"{self.name} over {', '.join(self.over)}: {self.value} -> {self.to}, "
             f"{self.nbytes} bytes, {self.why}"
+            + (f" at {self.location.file}:{self.location.line}" if self.location else "")
         )
 
 
@@ -72,7 +76,8 @@ class Report:
 
     def __str__(self) -> str:
         messages = sum(bool(each.nbytes) for each in self.inserted)
-        lines = [f"{messages} messages, {self.nbytes} bytes sent by each rank"]
+        plural = "" if messages == 1 else "s"
+        lines = [f"{messages} message{plural}, {self.nbytes} bytes sent by each rank"]
         return "\n".join([*lines, *[f"  {each}" for each in self.inserted]])
 
 
@@ -125,8 +130,6 @@ class _Split:
         """The value in the other layout."""
         source, made = node.inputs[0].tensor_type, node.out.tensor_type
         why = f"for {users[0].op.name}" if users else "for the result"
-        if node.location is not None:
-            why += f" at {node.location.file}:{node.location.line}"
         before, after = self.states(node.inputs[0]), self.states(node.out)
 
         def add(op: Op, x: Value, **attrs: Any) -> Value:
@@ -141,7 +144,13 @@ class _Split:
             sent = _SENT[step.op](n) if step.op in _SENT else 0
             self.report.inserted.append(
                 Inserted(
-                    step.op.name, step.attrs["over"], str(source), str(made), int(whole * sent), why
+                    step.op.name,
+                    step.attrs["over"],
+                    str(source),
+                    str(made),
+                    int(whole * sent),
+                    why,
+                    node.location,
                 )
             )
         return value
@@ -198,5 +207,7 @@ class _Split:
         kinds = str(node.inputs[0].type), str(node.out.type)
         sent = int(value.tensor_type.nbytes * 2 * (n - 1) / n)
         why = f"for {node.op.name}"
-        self.report.inserted.append(Inserted("all_reduce_extreme", (over,), *kinds, sent, why))
+        self.report.inserted.append(
+            Inserted(ALL_REDUCE_EXTREME.name, (over,), *kinds, sent, why, where)
+        )
         return result

@@ -54,7 +54,10 @@ def moved(state: State, by: int) -> State:
 
 def states_of(axes: Any, terms: tuple[str, ...], mesh: Axes) -> States:
     found: list[State] = []
-    for name, _ in mesh:
+    for name, ranks in mesh:
+        if ranks == 1:  # its only rank has all
+            found.append(None)
+            continue
         state: State = SUM if name in terms else None
         for axis, names in enumerate(axes):
             for each in names:
