@@ -403,7 +403,7 @@ def _profile(again: Callable[[], Any]) -> None:
             call(*args)
             end.record()
             shape = ""
-            if word == "product":
+            if word in ("product", "biased"):
                 shape = f" {args[0].count}×{args[0].rows}×{args[0].terms}×{args[0].columns}"
             events.append((names.get(id(args[0]), word) + shape, start, end))
 
@@ -415,7 +415,7 @@ def _profile(again: Callable[[], Any]) -> None:
     for program in programs:
         program._may_take = lambda _inputs: False
     driver = programs[0]._driver
-    for word in ("launch", "product", "convolution"):
+    for word in ("launch", "product", "biased", "convolution"):
         setattr(driver, word, watched(getattr(driver, word), word))
     totals: dict[str, list[float]] = {}
     for _ in range(4):

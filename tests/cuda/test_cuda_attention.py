@@ -259,3 +259,43 @@ def test_cards_of_what_surrounds_attention() -> None:
     x, w, b = (rng.standard_normal(s).astype(np.float16) for s in ((3, 4), (4, 5), (5,)))
     wide = x.astype(np.float32) @ w.astype(np.float32) + b.astype(np.float32)
     np.testing.assert_array_equal(MATMUL_BIAS.eval(np, x, w, b), wide.astype(np.float16))
+
+
+def _looked(x: Any) -> Any:
+    q = x.reshape((2, 96, 2, 32)).swapaxes(1, 2)
+    seen = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+    return seen.swapaxes(1, 2).reshape((2, 96, 64))
+
+
+def _behind_rows(table: Any, rows: Any) -> Any:
+    return _looked(F.embedding(rows, table))
+
+
+def _in_loop(x: Any, count: Any) -> Any:
+    while count > 0:
+        x = x + _looked(x)
+        count = count - 1
+    return x
+
+
+@pytest.mark.parametrize("name", ["behind rows", "in a loop"])
+def test_kernels_in_programs_that_may_fail(name: str) -> None:
+    """They get the program's flag: behind what fails they do nothing."""
+    rng = np.random.default_rng(0)
+    if name == "behind rows":
+        table = weft.asarray(rng.standard_normal((50, 64))).astype(weft.bfloat16)
+        rows = weft.asarray(rng.integers(0, 50, (2, 96)))
+        compiled = weft.compile(_behind_rows, backend="native")
+        want = _behind_rows(table.astype(weft.float32), rows).numpy()
+        made = [compiled(table.cuda(), rows.cuda()) for _ in range(3)]
+        with pytest.raises(IndexError, match="50"):
+            compiled(table.cuda(), rows.cuda() + 1000)
+    else:
+        x = weft.asarray(rng.standard_normal((2, 96, 64))).astype(weft.bfloat16)
+        compiled = weft.compile(_in_loop, backend="native")
+        want = _in_loop(x.astype(weft.float32), weft.asarray(2)).numpy()
+        made = [compiled(x.cuda(), weft.asarray(2).cuda()) for _ in range(3)]
+    for out in made:
+        assert np.abs(out.numpy().astype(np.float64) - want).max() < 0.02 * np.abs(want).max()
+    steps = [part.step for work in compiled.programs[-1].program.work for part in work.all()]
+    assert "attention" in [step.kind for step in steps]
