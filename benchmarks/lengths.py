@@ -123,22 +123,32 @@ def serve(side: str, what: str) -> None:
     else:
         step, tensor = _torch_step() if side == "torch.compile" else _jax_step()
     data = {length: tuple(map(tensor, _data(length))) for length in LENGTHS}
-    begin, wall, again = _used(), 0.0, 0.0
+    wall = used = 0.0
     lengths = LENGTHS if what == "first" else STEPS
     for done, length in enumerate(lengths, 1):
-        start = time.perf_counter()
+        start, begin = time.perf_counter(), _used()
         step(*data[length])
         wall += time.perf_counter() - start
-        if what == "first":
-            again += min(seconds(lambda: step(*data[length]), 1) for _ in range(3))  # noqa: B023
-        found = {"wall": wall - again, "cpu": _used() - begin, "done": done, "of": len(lengths)}
+        used += _used() - begin
+        if what == "first":  # what each call takes later is no part of it
+            runs = [_taken(lambda: step(*data[length])) for _ in range(3)]  # noqa: B023
+            wall -= min(run[0] for run in runs)
+            used -= min(run[1] for run in runs)
+        found = {"wall": wall, "cpu": used, "done": done, "of": len(lengths)}
         found["recordings"] = len(step.recordings) if side == "weft" else 0
         print(json.dumps(found), flush=True)
 
 
 def _used() -> float:
     """CPU time of this process and of those that it has waited for."""
-    return sum(os.times()[:4])
+    return time.process_time() + sum(os.times()[2:4])
+
+
+def _taken(run: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock and of CPU time."""
+    start, begin = time.perf_counter(), _used()
+    run()
+    return time.perf_counter() - start, _used() - begin
 
 
 def _asked(side: str, what: str) -> dict[str, float]:

@@ -35,6 +35,10 @@ WINDOWS: dict[str, tuple[Any, ...]] = {
     "three axes": ((2, 2), (4, 6, 9), (2, 2, 2), (2, 1, 2), ((0, 0), (1, 0), (0, 1)), (1, 1, 1)),
     "one element": ((1, 1), (1, 1), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
     "nothing pooled": ((2, 2), (5, 5), (1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    "pairs of a row": ((2, 3), (75,), (2,), (2,), ((0, 0),), (1,)),
+    "pairs in three rows": ((2, 9), (11, 70), (3, 2), (3, 2), ((0, 0), (0, 0)), (1, 1)),
+    "pairs and padding": ((2, 3), (5, 71), (2, 2), (2, 2), ((0, 1), (0, 1)), (1, 1)),
+    "pairs, some left out": ((2, 3), (7, 75), (2, 2), (2, 2), ((0, -2), (0, -4)), (1, 1)),
     "skipped": ((2, 2), (9, 21), (2, 2), (2, 2), ((-1, 0), (-3, -1)), (1, 1)),
     "one lane left": ((2, 2), (5, 17), (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)),
     "only padding": ((2,), (4, 9), (2, 2), (2, 2), ((3, 2), (4, 4)), (1, 1)),
@@ -74,14 +78,25 @@ def _cases(label: str, dtype: str) -> list[Case]:
 
 
 #: With float32 all windows; with other dtypes those that take different ways, in turn.
-SOME = ["2x2 odd", "3x3 by 2", "by 3", "by 3, overlapping", "long gaps", "whole", "one lane left"]
+SOME = [
+    "pairs in three rows",
+    "2x2 odd",
+    "3x3 by 2",
+    "by 3",
+    "by 3, overlapping",
+    "long gaps",
+    "whole",
+    "one lane left",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_windows(dtype: str) -> None:
     """Sums of quarters are exact: every result is the card's, bit by bit."""
     number = DTYPES.index(dtype)
-    labels = list(WINDOWS) if dtype == "float32" else [SOME[(number + i) % 7] for i in (0, 2, 5)]
+    labels = (
+        list(WINDOWS) if dtype == "float32" else [SOME[(number + i) % len(SOME)] for i in (0, 2, 5)]
+    )
     cases = list(itertools.chain(*(_cases(label, dtype) for label in labels)))
     build_cases(cases, EMITTERS)
     for case in cases:
@@ -93,8 +108,9 @@ def test_special_values() -> None:
     rng = np.random.default_rng(5)
     attrs = {"kernel": (2, 3), "stride": (2, 3), "padding": ((0, 0), (1, 0)), "dilation": (1, 1)}
     near = {**attrs, "stride": (1, 1), "padding": ((1, 0), (1, 1))}
+    pairs = {**attrs, "kernel": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0))}
     cases = []
-    for dtype, given in itertools.product(("float32", "float64", "float16"), (attrs, near)):
+    for dtype, given in itertools.product(("float32", "float64", "float16"), (attrs, near, pairs)):
         x = rng.integers(-3, 3, (3, 6, 7, 23)).astype(dtype)
         x[rng.random(x.shape) < 0.1] = np.nan
         x[rng.random(x.shape) < 0.2] = -np.inf

@@ -101,6 +101,20 @@ POOLING = {
     "gradient of the largest": SizedCase(
         _gradients(lambda x: F.max_pool2d(x, 3, stride=2, padding=1), 1), [_IMAGE]
     ),
+    "gradient of the largest of four": SizedCase(
+        lambda x: _gradients(lambda y: F.max_pool2d(y, 2), 1)(weft.floor(x * 2)),
+        [_IMAGE],
+        exact=True,
+    ),
+    "gradient of the larger": SizedCase(
+        _gradients(lambda x: F.max_pool1d(x.astype(weft.bfloat16), 2), 1), [(2, "T", "B")]
+    ),
+    "tangents of the largest": SizedCase(
+        lambda x: weft.jvp(lambda y: F.max_pool2d(y, 2), (x,), (x * 2,)), [_IMAGE], exact=True
+    ),
+    "places of the largest of four": SizedCase(
+        lambda x: F.max_pool2d(x, 2, return_indices=True), [_IMAGE], exact=True
+    ),
     "places of the largest": SizedCase(
         lambda x: F.max_pool2d(x, 3, stride=1, padding=1, return_indices=True), [_IMAGE], exact=True
     ),

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.capture import result_numbers
+from weft.capture import drawn_numbers, result_numbers
 from weft.capture.from_source import graph_builtins as graph
 from weft.capture.from_source import iteration, show, tokens
 from weft.capture.watch import attributes, library, operators, printing
@@ -123,6 +123,10 @@ BUILTINS: dict[Any, Builtin] = {
     # numbers
     **{
         function: Builtin(graph=call, always=True) for function, call in result_numbers.MATH.items()
+    },
+    **{
+        function: Builtin(graph=call, always=True)
+        for function, call in drawn_numbers.HANDLERS.items()
     },
     # functions of NumPy that Weft has, too
     **{function: Builtin(graph=graph.numpy_function(function)) for function in COUNTERPARTS},

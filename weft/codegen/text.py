@@ -388,5 +388,26 @@ class Module:
         return f"@{name}"
 
     def text(self) -> str:
-        functions = [function.text() for function in self._functions.values()]
+        return self._joined([function.text() for function in self._functions.values()])
+
+    def compact(self) -> str:
+        """The text without functions that equal another one: that one is called in their place."""
+        first: dict[str, str] = {}
+        same: dict[str, str] = {}  # the name of a function that is left out -> the one that stays
+        texts = []
+        for name, function in self._functions.items():
+            text = function.text()
+            if function.result.startswith("internal "):
+                like = first.setdefault(text.replace(f"@{name}(", "@(", 1), name)
+                if like != name:
+                    same[name] = like
+                    continue
+            texts.append(text)
+        if same:
+            for at, text in enumerate(texts):
+                if "call i32 @" in text and any(f"@{name}" in text for name in same):
+                    texts[at] = _MENTIONED.sub(lambda n: f"@{same.get(n[1], n[1])}", text)
+        return self._joined(texts)
+
+    def _joined(self, functions: Sequence[str]) -> str:
         return "\n".join([*self._globals.values(), *self._declared.values(), "", *functions])

@@ -22,6 +22,7 @@ from weft.convert.expressions import HOOKS, Unconvertible
 from weft.convert.kept import is_untouched, kept
 from weft.convert.source import Definition, NoSource
 from weft.convert.structured import Structured
+from weft.convert.walk import copy_location
 
 __all__ = ["HOOKS", "NoSource", "Unconvertible", "convert", "is_converted", "rebuild"]
 
@@ -141,12 +142,12 @@ def _copied(tree: Any) -> Any:
 def _compiled(node: Definition, original: CodeType) -> CodeType:
     """Compile a definition inside of a function that has the original's free variables."""
     args = node.args
-    nothing = ast.copy_location(ast.Constant(None), node)  # the original's own are used
+    nothing = copy_location(ast.Constant(None), node)  # the original's own are used
     args.defaults = [nothing for _ in args.defaults]
     args.kw_defaults = [None if d is None else nothing for d in args.kw_defaults]
     inner: ast.stmt
     if isinstance(node, ast.Lambda):
-        inner = ast.copy_location(ast.Expr(node), node)
+        inner = copy_location(ast.Expr(node), node)
     else:
         node.name = INNER  # not its own name: a recursive call means the global one
         node.decorator_list = []
@@ -156,11 +157,11 @@ def _compiled(node: Definition, original: CodeType) -> CodeType:
                 parameter.annotation = None
         inner = node
     names = [HOOKS, *original.co_freevars]
-    listed = [ast.copy_location(ast.arg(name), node) for name in names]
+    listed = [copy_location(ast.arg(name), node) for name in names]
     parameters = ast.arguments([], listed, None, [], [], None, [])
     factory = ast.FunctionDef(FACTORY, parameters, [inner], [], None, None)
     factory.type_params = []  # type: ignore[attr-defined]
-    ast.copy_location(factory, node)
+    copy_location(factory, node)
     flags = original.co_flags & source.FUTURE
     module = ast.Module([factory], [])
     compiled = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)

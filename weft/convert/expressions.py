@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.convert import scopes
 from weft.convert.scopes import FREE, GLOBAL, Scope
+from weft.convert.walk import copy_location
 
 HOOKS = "__weft__"  # two underscores at both ends: such names are never mangled
 
@@ -57,19 +58,19 @@ class Unconvertible(Exception):
 
 def load(name: str, at: ast.AST) -> ast.Name:
     """The read of a variable."""
-    return ast.copy_location(ast.Name(name, ast.Load()), at)
+    return copy_location(ast.Name(name, ast.Load()), at)
 
 
 def store(name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
     """name = value"""
-    target = ast.copy_location(ast.Name(name, ast.Store()), at)
-    return ast.copy_location(ast.Assign([target], value), at)
+    target = copy_location(ast.Name(name, ast.Store()), at)
+    return copy_location(ast.Assign([target], value), at)
 
 
 def lambda_(value: ast.expr, at: ast.AST) -> ast.expr:
     """lambda: value"""
     nothing = ast.arguments([], [], None, [], [], None, [])
-    return ast.copy_location(ast.Lambda(nothing, value), at)
+    return copy_location(ast.Lambda(nothing, value), at)
 
 
 class Expressions(ast.NodeTransformer):
@@ -84,13 +85,13 @@ class Expressions(ast.NodeTransformer):
         nodes: list[ast.expr] = []
         for given in args:
             node = given if isinstance(given, ast.expr) else ast.Constant(given)
-            nodes.append(node if node is given else ast.copy_location(node, at))
+            nodes.append(node if node is given else copy_location(node, at))
         holder = load(HOOKS, at)
-        function = ast.copy_location(ast.Attribute(holder, method, ast.Load()), at)
+        function = copy_location(ast.Attribute(holder, method, ast.Load()), at)
         # A method call that spans lines is reported on the last of them, as Python does.
         function.end_lineno = getattr(at, "lineno", None)
         function.end_col_offset = getattr(at, "col_offset", None)
-        return ast.copy_location(ast.Call(function, nodes, []), at)
+        return copy_location(ast.Call(function, nodes, []), at)
 
     def expr(self, node: ast.expr) -> ast.expr:
         new: ast.expr = self.visit(node)
@@ -179,7 +180,7 @@ class Expressions(ast.NodeTransformer):
         if name is None:
             return new
         new.func.attr = name
-        new.args.insert(0, ast.copy_location(ast.Constant(text), node))
+        new.args.insert(0, copy_location(ast.Constant(text), node))
         return new
 
     def argument(self, node: ast.expr) -> ast.expr:
@@ -234,7 +235,7 @@ class Expressions(ast.NodeTransformer):
             asked = self.hook(value, "keep", value)
             kept = self.hook(value, "kept")
             yes, no = (result, kept) if isinstance(node.op, ast.And) else (kept, result)
-            result = ast.copy_location(ast.IfExp(asked, yes, no), node)
+            result = copy_location(ast.IfExp(asked, yes, no), node)
         return result
 
     def visit_Compare(self, node: ast.Compare) -> Any:
@@ -252,7 +253,7 @@ class Expressions(ast.NodeTransformer):
         # a < b < c: b is evaluated once, and c only if a < b
         asked = self.hook(at, "compare_first", name, left, right)
         following = self.comparison(at, self.hook(at, "kept_right"), more)
-        return ast.copy_location(ast.IfExp(asked, following, self.hook(at, "kept")), at)
+        return copy_location(ast.IfExp(asked, following, self.hook(at, "kept")), at)
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         node.test = self.test(node.test)
@@ -271,8 +272,8 @@ class Expressions(ast.NodeTransformer):
                 spec = value.format_spec
                 made = ast.Constant("") if spec is None else self.expr(spec)
                 conversion = ast.Constant(value.conversion)
-                given = [self.expr(value.value), conversion, ast.copy_location(made, value)]
-                ast.copy_location(conversion, value)
+                given = [self.expr(value.value), conversion, copy_location(made, value)]
+                copy_location(conversion, value)
                 parts.append(self.hook(value, "part", *given))
             else:
                 parts.append(value)
@@ -369,7 +370,7 @@ def _pattern(target: ast.expr) -> ast.expr:
         made = ast.Tuple([_pattern(part) for part in target.elts], ast.Load())
     else:
         made = ast.Constant("*" if isinstance(target, ast.Starred) else None)
-    return ast.copy_location(made, target)
+    return copy_location(made, target)
 
 
 def names_only(target: ast.expr) -> bool:

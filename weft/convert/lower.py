@@ -30,6 +30,7 @@ from weft.convert.jumps import (
     falls_through,
 )
 from weft.convert.liveness import NONE, Facts, Names, reads
+from weft.convert.walk import copy_location
 
 RESULT = "__weft_result__"
 RETURNED = "__weft_returned__"
@@ -69,11 +70,11 @@ class JumpLowering:
         if not self._returns:
             return self._without_idle_flags(self.block(body, NONE, {}))
         if falls_through(body):
-            nothing = ast.copy_location(ast.Constant(None), body[-1])
-            body = [*body, ast.copy_location(ast.Return(nothing), body[-1])]
+            nothing = copy_location(ast.Constant(None), body[-1])
+            body = [*body, copy_location(ast.Return(nothing), body[-1])]
         first = self._set(RETURNED, False, body[0])
         lowered = [first, *self.block(body, NONE, {RETURN: RETURNED})]
-        end = ast.copy_location(ast.Return(load(RESULT, body[-1])), body[-1])
+        end = copy_location(ast.Return(load(RESULT, body[-1])), body[-1])
         self.names |= {RESULT}
         return [*self._without_idle_flags(lowered), end]
 
@@ -85,7 +86,7 @@ class JumpLowering:
         for i, node in enumerate(body):
             rest = list(body[i + 1 :])
             if isinstance(node, ast.Return) and self._returns:
-                value = node.value or ast.copy_location(ast.Constant(None), node)
+                value = node.value or copy_location(ast.Constant(None), node)
                 out.append(store(RESULT, value, node))
                 out.append(self._set(RETURNED, True, node))
                 return out
@@ -130,7 +131,7 @@ class JumpLowering:
     def _unless(self, flags: list[str], body: Body, after: Names, around: Flags) -> ast.If:
         """if not flag: body"""
         guard = ast.If(self._not(flags, body[0]), body, [])
-        ast.copy_location(guard, body[0])
+        copy_location(guard, body[0])
         live = self._where_jumps_lead(guard, after)
         guard.body = self.block(body, live, around)
         return guard
@@ -213,7 +214,7 @@ class JumpLowering:
 
     def _set(self, flag: str, value: bool, at: ast.AST) -> ast.stmt:
         self.names.add(flag)
-        node = store(flag, ast.copy_location(ast.Constant(value), at), at)
+        node = store(flag, copy_location(ast.Constant(value), at), at)
         self._sets[node] = flag
         return node
 
@@ -225,7 +226,7 @@ class JumpLowering:
         first = self._not(stops, test)
         if isinstance(test, ast.Constant) and test.value:
             return first
-        return ast.copy_location(ast.BoolOp(ast.And(), [first, test]), test)
+        return copy_location(ast.BoolOp(ast.And(), [first, test]), test)
 
     def _without_idle_flags(self, body: Body) -> Body:
         idle = {node for node, flag in self._sets.items() if flag not in self._asked}
@@ -248,7 +249,7 @@ class _Without(ast.NodeTransformer):
             if isinstance(found, list) and found:
                 kept = self.block(found)
                 if not kept and name == "body":
-                    kept = [ast.copy_location(ast.Pass(), found[0])]
+                    kept = [copy_location(ast.Pass(), found[0])]
                 setattr(node, name, kept)
         for name in ("handlers", "cases"):
             for part in getattr(node, name, ()):
@@ -260,4 +261,4 @@ def not_any(flags: Sequence[str], at: ast.AST) -> ast.expr:
     """not a, or: not (a or b)"""
     places: list[ast.expr] = [load(flag, at) for flag in flags]
     either = places[0] if len(places) == 1 else ast.BoolOp(ast.Or(), places)
-    return ast.copy_location(ast.UnaryOp(ast.Not(), ast.copy_location(either, at)), at)
+    return copy_location(ast.UnaryOp(ast.Not(), copy_location(either, at)), at)

@@ -22,7 +22,7 @@ from weft.convert.expressions import (
     store,
 )
 from weft.convert.scopes import FREE, GLOBAL, LOCAL, Scope
-from weft.convert.walk import walk
+from weft.convert.walk import copy_location, walk
 
 Statement = ast.stmt | list[ast.stmt]
 
@@ -53,7 +53,7 @@ class Statements(Expressions):
         return f"__weft_{self._temporaries}__"
 
     def statement(self, at: ast.AST, expression: ast.expr) -> ast.stmt:
-        return ast.copy_location(ast.Expr(expression), at)
+        return copy_location(ast.Expr(expression), at)
 
     # --- binding ------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class Statements(Expressions):
         """Statements that assign a rewritten value to a target."""
         if self.is_natural(target):
             new = ast.Assign([target], self.unpacked(target, value))
-            return [ast.copy_location(new, at)]
+            return [copy_location(new, at)]
         if isinstance(target, ast.Name):
             if self.scope.meaning(target.id) == GLOBAL:
                 return [self.statement(at, self.hook(target, "setglobal", target.id, value))]
@@ -97,12 +97,12 @@ class Statements(Expressions):
         parts: list[ast.expr] = []
         for part in target.elts:
             names.append(self.temporary())
-            held: ast.expr = ast.copy_location(ast.Name(names[-1], ast.Store()), part)
+            held: ast.expr = copy_location(ast.Name(names[-1], ast.Store()), part)
             if isinstance(part, ast.Starred):
-                held = ast.copy_location(ast.Starred(held, ast.Store()), part)
+                held = copy_location(ast.Starred(held, ast.Store()), part)
             parts.append(held)
-        whole = ast.copy_location(ast.Tuple(parts, ast.Store()), target)
-        out: list[ast.stmt] = [ast.copy_location(ast.Assign([whole], value), at)]
+        whole = copy_location(ast.Tuple(parts, ast.Store()), target)
+        out: list[ast.stmt] = [copy_location(ast.Assign([whole], value), at)]
         for part, name in zip(target.elts, names, strict=True):
             inner = part.value if isinstance(part, ast.Starred) else part
             out += self.assign(inner, load(name, at), at)
@@ -117,7 +117,7 @@ class Statements(Expressions):
             return self.assign(node.target, self.expr(node.value), node)
         if isinstance(node.target, ast.Name):
             return node  # declares the name local and evaluates nothing
-        return ast.copy_location(ast.Pass(), node)
+        return copy_location(ast.Pass(), node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Statement:
         op = BINARY[type(node.op)]
@@ -164,7 +164,7 @@ class Statements(Expressions):
             else:
                 if isinstance(target, ast.Name) and self.scope.meaning(target.id) == FREE:
                     raise Unconvertible("`del` of a variable of an outer function", node)
-                out.append(ast.copy_location(ast.Delete([target]), node))
+                out.append(copy_location(ast.Delete([target]), node))
                 continue
             out.append(self.statement(node, call))
         return out
@@ -194,7 +194,7 @@ class Statements(Expressions):
         else:
             name = self.temporary()
             first = self.assign(node.target, load(name, node.target), node.target)
-            node.target = ast.copy_location(ast.Name(name, ast.Store()), node.target)
+            node.target = copy_location(ast.Name(name, ast.Store()), node.target)
         node.body = [*first, *self.body(node.body)]
         node.orelse = self.body(node.orelse)
         return node
@@ -202,7 +202,7 @@ class Statements(Expressions):
     def visit_With(self, node: ast.With) -> Statement:
         body = node.body
         if len(node.items) > 1:  # one statement each: the next item may read what one binds
-            inner = ast.copy_location(ast.With(node.items[1:], body, node.type_comment), node)
+            inner = copy_location(ast.With(node.items[1:], body, node.type_comment), node)
             node.items, body = node.items[:1], [inner]
         (item,) = node.items
         item.context_expr = self.hook(item.context_expr, "context", self.expr(item.context_expr))
@@ -212,7 +212,7 @@ class Statements(Expressions):
             if not self.is_natural(target) or not isinstance(target, ast.Name):
                 name = self.temporary()
                 first = self.assign(target, load(name, target), target)
-                item.optional_vars = ast.copy_location(ast.Name(name, ast.Store()), target)
+                item.optional_vars = copy_location(ast.Name(name, ast.Store()), target)
         node.body = [*first, *self.body(body)]
         return node
 
@@ -250,7 +250,7 @@ class Statements(Expressions):
         copy = ast.parse(ast.unparse(node), mode="eval").body
         reader = lambda_(self.expr(copy), node)
         for part in ast.walk(reader):
-            ast.copy_location(part, node)
+            copy_location(part, node)
         return reader
 
     # --- definitions --------------------------------------------------------------------------
@@ -285,7 +285,7 @@ class Statements(Expressions):
         node.decorator_list = self.decorators(node.decorator_list)
         made = ast.Attribute(load(HOOKS, node), "made_class", ast.Load())
         node.decorator_list.append(
-            ast.copy_location(made, node)
+            copy_location(made, node)
         )  # the innermost decorator: it gets the class first
         node.bases = [self.expr(base) for base in node.bases]
         for entry in node.keywords:

@@ -26,7 +26,7 @@ from weft.convert.liveness import Facts, Names
 from weft.convert.lower import RESULT, JumpLowering, is_internal, not_any
 from weft.convert.scopes import GLOBAL, LOCAL, Scope
 from weft.convert.statements import Statement, Statements
-from weft.convert.walk import walk
+from weft.convert.walk import copy_location, walk
 
 
 class Structured(Statements):
@@ -184,7 +184,7 @@ class Structured(Statements):
         super().visit_Try(node)
         if node.handlers and not self.keeps_python:
             context = ast.withitem(self.hook(node, "trying"), None)
-            node.body = [ast.copy_location(ast.With([context], node.body), node.body[0])]
+            node.body = [copy_location(ast.With([context], node.body), node.body[0])]
         return node
 
     # --- conditional expressions --------------------------------------------------------------
@@ -236,7 +236,7 @@ class Structured(Statements):
             self.before = outer
             return made
         assert self.before is not None
-        given = ast.copy_location(ast.Return(evaluate(node)), node)
+        given = copy_location(ast.Return(evaluate(node)), node)
         definition, name = self.define_rewritten("part", [given], self.state([node]), node)
         self.before.append(definition)
         return load(name, node)
@@ -306,30 +306,30 @@ class Structured(Statements):
         self._functions += 1
         name = f"__weft_{kind}_{self._functions}__"
         if state:
-            body = [ast.copy_location(ast.Nonlocal(list(state)), body[0]), *body]
-        parameters = [ast.copy_location(ast.arg(parameter), at)] if parameter else []
+            body = [copy_location(ast.Nonlocal(list(state)), body[0]), *body]
+        parameters = [copy_location(ast.arg(parameter), at)] if parameter else []
         arguments = ast.arguments([], parameters, None, [], [], None, [])
         definition = ast.FunctionDef(name, arguments, body, [], None, None)
         definition.type_params = []  # type: ignore[attr-defined]
         # Errors without a line of their own name the first line of the body.
         first = body[1] if state and len(body) > 1 else body[0]
-        return ast.copy_location(definition, first), name
+        return copy_location(definition, first), name
 
     def cells(self, state: Sequence[str], at: ast.AST) -> list[ast.expr | None]:
         """A lambda whose cells are the variables; None if there are none."""
         if not state:
             return [None]
         places: list[ast.expr] = [load(name, at) for name in state]
-        return [lambda_(ast.copy_location(ast.Tuple(places, ast.Load()), at), at)]
+        return [lambda_(copy_location(ast.Tuple(places, ast.Load()), at), at)]
 
 
 def _strings(names: Iterable[str], at: ast.AST) -> ast.expr:
-    made = ast.Tuple([ast.copy_location(ast.Constant(n), at) for n in names], ast.Load())
-    return ast.copy_location(made, at)
+    made = ast.Tuple([copy_location(ast.Constant(n), at) for n in names], ast.Load())
+    return copy_location(made, at)
 
 
 def _declared(name: str, at: ast.AST) -> ast.stmt:
     """`name: None`, which makes it a variable of this function without giving it a value."""
-    target = ast.copy_location(ast.Name(name, ast.Store()), at)
-    note = ast.copy_location(ast.Constant(None), at)
-    return ast.copy_location(ast.AnnAssign(target, note, None, 1), at)
+    target = copy_location(ast.Name(name, ast.Store()), at)
+    note = copy_location(ast.Constant(None), at)
+    return copy_location(ast.AnnAssign(target, note, None, 1), at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from weft.base.dim_algebra import names_of
+from weft.base.dim_algebra import Dim, names_of
 from weft.base.dims import dim, dims_in, substitute
 from weft.base.errors import WeftError
 from weft.ir.graph import Graph, Node
@@ -126,6 +126,8 @@ def sized_type(kind: Type, sizes: Mapping[str, int]) -> Type:
     if not sizes:
         return kind
     if isinstance(kind, TensorType):
+        if Dim not in map(type, kind.shape):
+            return kind
         return kind.like(shape=substitute(kind.shape, sizes, partly=True))
     if isinstance(kind, StackType):
         element = sized_type(kind.element, sizes)

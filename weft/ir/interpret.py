@@ -235,7 +235,7 @@ def _last_uses(
 
 def _is_symbolic(value: Value) -> bool:
     kind = value.type
-    return isinstance(kind, TensorType) and any(isinstance(size, Dim) for size in kind.shape)
+    return isinstance(kind, TensorType) and Dim in map(type, kind.shape)
 
 
 def _has_dims(tree: Any) -> bool:
@@ -251,7 +251,7 @@ def _has_dims(tree: Any) -> bool:
 def _fit_all(
     values: Sequence[Value], given: Sequence[Any], sizes: Bindings, partly: bool = False
 ) -> None:
-    pairs = list(zip(values, given, strict=True))
+    pairs = [pair for pair in zip(values, given, strict=True) if _is_symbolic(pair[0])]
     if not partly and len(pairs) > 1:  # min(B,3) may be told by a later value
         for value, part in pairs:
             _fit(value, part, sizes, True)

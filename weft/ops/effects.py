@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -36,6 +36,7 @@ class Done(threading.local):
     again     those that a call has made already, where it is run by Python after all
     waiting   whether effects that only show or check are skipped, while a recording computes a
               value that Python asks for
+    back      what sets back the generators of Python's that a call has drawn from
     later     what is to be shown as soon as the call is sure to have a path; None: it is shown
               at once
     """
@@ -44,6 +45,7 @@ class Done(threading.local):
     next = 0
     calls: Sequence[Any] = ()
     again: Sequence[Any] = ()
+    back: dict[Any, Callable[[], object]] | None = None
     waiting = False
     later: list[tuple[int, Callable[[], None]]] | None = None
 
@@ -53,16 +55,24 @@ done = Done()
 
 def begin_call() -> Any:
     """From now on no effect is done twice; a run that starts again sets `done.next` to 0."""
-    outer = done.given, done.next, done.calls
-    done.given, done.next, done.calls = {}, 0, []
+    outer = done.given, done.next, done.calls, done.back
+    done.given, done.next, done.calls, done.back = {}, 0, [], {}
     return outer
 
 
-def end_call(outer: Any) -> Sequence[Any]:
-    """End the call; `outer` is what `begin_call` returned. Gives what Python was called for."""
-    calls = done.calls
-    done.given, done.next, done.calls = outer
-    return calls
+def end_call(outer: Any) -> tuple[Sequence[Any], Iterable[Callable[[], object]]]:
+    """End the call; `outer` is what `begin_call` returned. Gives what Python was called for, and
+    what sets back the generators that it drew from."""
+    made = done.calls, [*(done.back or {}).values()]
+    done.given, done.next, done.calls, done.back = outer
+    return made
+
+
+def set_back(state: Callable[[], Callable[[], object]]) -> None:
+    """Note the state of a generator before a call draws from it: `state` returns what sets it
+    back."""
+    if done.back is not None and state not in done.back:
+        done.back[state] = state()
 
 
 @contextlib.contextmanager
@@ -380,3 +390,36 @@ class Called(Same):
 
     def __repr__(self) -> str:
         return f"<{getattr(self.function, '__name__', 'function')}>"
+
+
+class Drawn(Called):
+    """A call that gives another number each time: of a clock, or a random one.
+
+    name    how the function is called in errors
+    clock   its operands only say what comes before
+    """
+
+    def __init__(self, name: str, clock: bool, *called: Any) -> None:
+        super().__init__(*called)
+        self.name = name
+        self.clock = clock
+
+    def __call__(self, *values: Tensor) -> list[Tensor]:
+        return super().__call__(*(() if self.clock else values))
+
+
+def drawn_by(value: Any) -> str:
+    """The name of a function whose numbers a value of a graph is computed of; "" if there is none:
+    see `Drawn`."""
+    seen, waiting = set(), [value]
+    while waiting:
+        node = waiting.pop().node
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        function = node.attrs.get("function")
+        if isinstance(function, Drawn):
+            return function.name
+        if node.op is not PY_CALL:
+            waiting += node.inputs
+    return ""

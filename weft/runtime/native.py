@@ -282,7 +282,7 @@ class NativeProgram(Program):
         self._program = made
         digests = [literal.digest for literal in made.constants]
         root = plan.root
-        text = made.module.text()
+        text = made.module.text() if self.check else made.module.compact()
         arena, least, sizes = root.arena, root.lower_bound, generators().recipe_of(made, plan)
         if sizes is not None:
             arena = least = 0

@@ -34,7 +34,6 @@ from weft.runtime.call_code import (
     EXPORTS,
     FIELDS,
     PLAN,
-    RESULT,
     SPARES,
     call_text,
     table_bytes,
@@ -108,17 +107,22 @@ def native_call(
     if reuses is None:
         reuses = _counts_are_reliable()
     empty = ready.empty
-    rows = (ctypes.c_int64 * max(1, len(RESULT) * len(plan.results)))()
-    table = (ctypes.c_int64 * len(FIELDS))()
-    kept: list[Any] = [plan.failed, rows]
-    for i, result in enumerate(plan.results):
-        sizes = (ctypes.c_ssize_t * max(1, len(result.shape)))(*result.shape)
+    words: list[int] = []  # of RESULT, for each result
+    arrays: dict[tuple[int, ...], Any] = {}  # of sizes, by shape
+    kept: list[Any] = [plan.failed, arrays]
+    for result in plan.results:
+        shape = result.shape
+        sizes = arrays.get(shape)
+        if sizes is None:
+            sizes = arrays[shape] = (ctypes.c_ssize_t * max(1, len(shape)))(*shape)
         kind = np.dtype(result.dtype)
-        kept += [sizes, kind]
+        kept.append(kind)
         in_place = result.in_place if reuses else -1
-        place = (in_place, len(result.shape), ctypes.addressof(sizes), id(kind))
-        again = reuses and in_place < 0
-        rows[i * len(RESULT) : (i + 1) * len(RESULT)] = [*place, result.role, result.to, again]
+        words += (in_place, len(shape), ctypes.addressof(sizes), id(kind))
+        words += (result.role, result.to, reuses and in_place < 0)
+    rows = (ctypes.c_int64 * max(1, len(words)))(*words)
+    kept.append(rows)
+    table = (ctypes.c_int64 * len(FIELDS))()
     spares: list[Any] = [None] * (SPARES * len(plan.results) + 1)  # its length never changes
     kept.append(spares)
     listed = sum(result.role == LISTED for result in plan.results)

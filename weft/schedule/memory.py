@@ -71,21 +71,25 @@ def planned(
     sorted by offset, and merged with their neighbours when buffers die.
     """
     made: ArenaPlan[Key] = ArenaPlan(sizes=sizes, born=born, dies=dies, alignment=alignment)
+    taken = {key: made.taken(size) for key, size in sizes.items()}
     ending: dict[int, list[Key]] = {}
     free: list[tuple[int, int]] = []  # offset, size; sorted, never touching
-    live = 0
+    live = most = 0
     last = -1
     for key in sorted(sizes, key=lambda k: (born[k], -sizes[k])):
-        for step in range(last, born[key]) if last >= 0 else ():
+        begin = born[key]
+        for step in range(last, begin) if last >= 0 else ():
             for dead in ending.pop(step, ()):
-                live -= made.taken(sizes[dead])
-                _give_back(free, made.offsets[dead], made.taken(sizes[dead]))
-        last = max(last, born[key])
-        size = made.taken(sizes[key])
+                live -= taken[dead]
+                _give_back(free, made.offsets[dead], taken[dead])
+        last = begin  # they come in this order
+        size = taken[key]
         live += size
-        made.lower_bound = max(made.lower_bound, live)
+        if live > most:
+            most = live
         made.offsets[key] = _take(free, size, made)
         ending.setdefault(dies[key], []).append(key)
+    made.lower_bound = most
     return made
 
 

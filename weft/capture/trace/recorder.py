@@ -60,7 +60,7 @@ from weft.ir.op import OPS, Op
 from weft.ir.signature import NONE, SAME, Constant, Given, Made, Signature, Write
 from weft.ir.types import TensorType
 from weft.ops.cards import DIM_SIZE
-from weft.ops.effects import apart, silently
+from weft.ops.effects import apart, drawn_by, silently
 from weft.ops.identity import ASSUME_SHAPE
 from weft.record.recorder import Written
 
@@ -254,6 +254,11 @@ class TraceRecorder(HistoryRecorder):
         known = self._answers.get((value, kind))
         if known is not None:
             return known[0]
+        drawn = drawn_by(value) if kind != "bool" else ""
+        if drawn:  # the answer would be another one in each call
+            reason = f"Python needs the number that {drawn} gives"
+            self.watch.refuse(reason)  # ends the run, unless it is over
+            self.refuse(reason)
         question = Question(value, kind, user_location())
         answer = question.answer(self._compute(value))
         self._answers[value, kind] = (answer,)

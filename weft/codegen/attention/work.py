@@ -17,7 +17,7 @@ from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import copy, panel, transpose
 from weft.codegen.matmul.plan import up
 from weft.codegen.matmul.product import Operand
-from weft.codegen.matmul.tile import tile
+from weft.codegen.matmul.tile import tile, tile_of_rows
 from weft.codegen.scalar.forms import load, memory_type, splat
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
@@ -226,7 +226,9 @@ class Work:
         f, packed = self.f, self.number.packed
         last = ""
         if has_dims((rows,)):
-            name = self._tile_of(right)
+            name = tile_of_rows(
+                f.module, packed, packed, self.counts, right.vectors, last=right.last
+            )
             last = f", i64 {f.size(rows)}"
         else:
             name = tile(
@@ -240,42 +242,6 @@ class Work:
                 f"i64 {f.size(right.step)}, i64 {f.size(terms)}, ptr {to}, i64 {f.size(out_step)}, "
                 f"i1 {more}{last})"
             )
-
-    def _tile_of(self, right: Right) -> str:
-        """A function that calls the tile with as many rows as its last argument says: the others
-        stay where they are."""
-        packed, counts, vectors, last = self.number.packed, self.counts, right.vectors, right.last
-        name = f"tiles.{packed}.{'.'.join(map(str, counts))}x{vectors}.{last}"
-        params = [
-            ("ptr noalias", "a"),
-            ("i64", "a_step"),
-            ("ptr noalias", "b"),
-            ("i64", "b_step"),
-            ("i64", "k"),
-            ("ptr noalias", "sums"),
-            ("i64", "sums_step"),
-            ("i1", "more"),
-            ("i64", "rows"),
-        ]
-        given = ", ".join(f"{kind} %{param}" for kind, param in params[:-1])
-
-        def make(module: Module) -> None:
-            tiles = [
-                tile(module, packed, packed, rows, vectors, across=False, last=last)
-                for rows in counts
-            ]
-            f = module.function(name, "void", params, "nounwind noinline")
-            labels = [f.fresh("rows") for _ in counts]
-            cases = " ".join(
-                f"i64 {rows}, label %{label}" for rows, label in zip(counts, labels, strict=True)
-            )
-            f.do(f"switch i64 %rows, label %{labels[-1]} [ {cases} ]")
-            for label, one in zip(labels, tiles, strict=True):
-                f.block(label)
-                f.do(f"tail call void @{one}({given})")
-                f.do("ret void")
-
-        return self.module.once(name, make)
 
     # --- scores ---------------------------------------------------------------------------------
 

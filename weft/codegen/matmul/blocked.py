@@ -16,7 +16,7 @@ from weft.codegen.matmul.plan import FEW, ITEM, Blocks, MatmulPlan, up
 from weft.codegen.matmul.product import Operand, Product
 from weft.codegen.matmul.sized import Variant
 from weft.codegen.matmul.source import Source
-from weft.codegen.matmul.tile import Walk, terms, tile
+from weft.codegen.matmul.tile import Walk, terms, tile, tile_of_rows
 from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
@@ -417,17 +417,15 @@ class _Writer:
         if len(counts) == 1:
             f.do(f"call void @{self._tile(columns, self.rows)}{given}")
             return
-        end = f.fresh("tiled")
-        rows = f.size(self.plan.rows)
-        for count in reversed(counts):
-            this, other = f.fresh("tile"), f.fresh("fewer")
-            f.branch(f(f"icmp eq i64 {rows}, {count}"), this, other)
-            f.block(this)
-            f.do(f"call void @{self._tile(columns, count)}{given}")
-            f.jump(end)
-            f.block(other)
-        f.jump(end)
-        f.block(end)
+        name = tile_of_rows(
+            f.module,
+            *self._sides(),
+            counts,
+            -(-columns // self.lanes),
+            across=not self.a_is_row_major,
+            last=columns % self.lanes,
+        )
+        f.do(f"call void @{name}{given[:-1]}, i64 {f.size(self.plan.rows)})")
 
     def _at_once(self, walk: Walk, row: Size, p: Size, batch: list[Size]) -> None:
         """A tile whose sums go from registers to the store."""
@@ -466,13 +464,19 @@ class _Writer:
                 mask = first_lanes(f, lanes, some)
             self.store.put(f, value, lanes, index, mask)
 
-    def _tile(self, columns: int, rows: int) -> str:
-        """The function for a tile of `columns` columns."""
+    def _sides(self) -> tuple[Number, Number]:
+        """What tiles read of a and b."""
         plan, number = self.plan, self.number
-        return tile(
-            self.f.module,
+        return (
             number if plan.a == "place" else number.packed,
             number if plan.b == "place" else number.packed,
+        )
+
+    def _tile(self, columns: int, rows: int) -> str:
+        """The function for a tile of `columns` columns."""
+        return tile(
+            self.f.module,
+            *self._sides(),
             rows,
             -(-columns // self.lanes),
             across=not self.a_is_row_major,

@@ -11,7 +11,7 @@ from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["Tiles", "Walk", "terms", "tile"]
+__all__ = ["Tiles", "Walk", "terms", "tile", "tile_of_rows"]
 
 
 def tile(
@@ -29,23 +29,55 @@ def tile(
     name = _name(a, b, rows, vectors, across, last)
 
     def make(module: Module) -> None:
-        params = [
-            ("ptr noalias", "a"),
-            ("i64", "a_step"),
-            ("ptr noalias", "b"),
-            ("i64", "b_step"),
-            ("i64", "k"),
-            ("ptr noalias", "sums"),
-            ("i64", "sums_step"),
-            ("i1", "more"),
-        ]
-        _write(module.function(name, "void", params, "nounwind noinline"), a, b, rows, vectors,
-               across, last)  # fmt: skip
+        f = module.function(name, "void", _PARAMS, "nounwind noinline")
+        _write(f, a, b, rows, vectors, across, last)
 
     return module.once(name, make)
 
 
-def _name(a: Number, b: Number, rows: int, vectors: int, across: bool, last: int) -> str:
+_PARAMS = (
+    ("ptr noalias", "a"),
+    ("i64", "a_step"),
+    ("ptr noalias", "b"),
+    ("i64", "b_step"),
+    ("i64", "k"),
+    ("ptr noalias", "sums"),
+    ("i64", "sums_step"),
+    ("i1", "more"),
+)
+
+
+def tile_of_rows(
+    module: Module,
+    a: Number,
+    b: Number,
+    counts: Sequence[int],
+    vectors: int,
+    *,
+    across: bool = False,
+    last: int = 0,
+) -> str:
+    """A function with one more argument, the rows of the tile: one of `counts`."""
+    name = _name(a, b, "_".join(map(str, counts)), vectors, across, last)
+
+    def make(module: Module) -> None:
+        tiles = [tile(module, a, b, rows, vectors, across=across, last=last) for rows in counts]
+        f = module.function(name, "void", [*_PARAMS, ("i64", "rows")], "nounwind noinline")
+        labels = [f.fresh("rows") for _ in counts]
+        cases = " ".join(
+            f"i64 {rows}, label %{label}" for rows, label in zip(counts, labels, strict=True)
+        )
+        given = ", ".join(f"{kind} %{param}" for kind, param in _PARAMS)
+        f.do(f"switch i64 %rows, label %{labels[-1]} [ {cases} ]")
+        for label, one in zip(labels, tiles, strict=True):
+            f.block(label)
+            f.do(f"tail call void @{one}({given})")
+            f.do("ret void")
+
+    return module.once(name, make)
+
+
+def _name(a: Number, b: Number, rows: int | str, vectors: int, across: bool, last: int) -> str:
     return f"tile.{a}.{b}.{rows}x{vectors}.{'across' if across else 'along'}.{last}"
 
 

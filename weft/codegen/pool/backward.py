@@ -18,7 +18,8 @@ from weft.codegen.index import Ptr, Size, divide, maximum, minimum, unravel
 from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling, disjoint, rows_of
-from weft.codegen.pool.taps import each_row, lanes_of
+from weft.codegen.pool.taps import each_row, interleaved, lanes_of
+from weft.codegen.pool.tiled import can_tile, emit_tiled
 from weft.codegen.pool.winners import find_winners
 from weft.codegen.scalar.forms import load, store
 from weft.codegen.scalar.vec import Vec, constant, vector_type
@@ -41,6 +42,8 @@ def emit_backward(
     _, parts = problem.parts(rows)
     every, taps = problem.size, typical(problem.taps) / max(problem.element.moved / 4, 1)
     cost = item_cost(40, (taps, every // parts))
+    if largest and can_tile(problem):
+        return [cost.kernel(name, emit_tiled(module, name, problem, result))]
     f = module.function(name, "i32", PARAMS)
     small = not has_dims((problem.out,)) and problem.out * 4 <= KEPT and parts == 1
     if not largest or small:
@@ -271,40 +274,60 @@ class _Backward:
         classes: list[list[tuple[int, int]]],
     ) -> None:
         """Lanes are elements of one class: every element, or every second."""
-        f, element, last = self.f, self.element, self.problem.last
+        f, last = self.f, self.problem.last
         spread = len(classes)
-        lanes = element.row_lanes(-(-last.size // spread))
-        kind = vector_type(element.kind, lanes)
+        lanes = self.element.row_lanes(-(-last.size // spread))
         with f.loop(0, -(-last.size // spread), lanes) as m:
-            totals = [f.var(kind, constant(element.kind, 0, lanes)) for _ in classes]
-            with self._windows(places) as (offset, number):
-                for total, taps in zip(totals, classes, strict=True):
-                    for tap, base in taps:
-                        first = m + base
-                        mask = inside(f, first, last.out, lanes)
-                        numbers = self._numbers(number + tap, lanes)
-                        self._give(total, offset + first, numbers, mask, lanes)
-            values = [element.rounded(f, total.load(), lanes) for total in totals]
-            if spread == 2:
-                values = self._interleaved(values, lanes)
-            for part, value in enumerate(values):
-                here = m * spread + part * lanes
-                self._put(value, here, last.size, lanes, index)
+            if lanes > 1 and has_dims((last.size, last.out)):
+                sure = self._all_exist(m, lanes, classes)
+                with f.when(sure):
+                    self._vector(m, lanes, places, index, classes, sure=True)
+                with f.when(f(f"xor i1 {sure}, true")):
+                    self._vector(m, lanes, places, index, classes, sure=False)
+            else:
+                self._vector(m, lanes, places, index, classes, sure=False)
 
-    def _interleaved(self, values: list[str], lanes: int) -> list[str]:
-        f = self.f
-        kind = vector_type(self.element.kind, lanes)
-        made = []
-        for part in range(2):
-            first = part * lanes // 2
-            order = ", ".join(f"i32 {first + i // 2 + i % 2 * lanes}" for i in range(lanes))
-            made.append(
-                f(
-                    f"shufflevector {kind} {values[0]}, {kind} {values[1]}, "
-                    f"<{lanes} x i32> <{order}>"
-                )
-            )
-        return made
+    def _all_exist(self, m: Size, lanes: int, classes: list[list[tuple[int, int]]]) -> str:
+        """Whether all elements of a vector of each class exist, and the windows around them."""
+        f, last = self.f, self.problem.last
+        reach = [base for taps in classes for _, base in taps] or [0]
+        sure = f(f"icmp sle i64 {f.size((m + lanes) * len(classes))}, {f.size(last.size)}")
+        there = f(f"icmp sle i64 {f.size(m + (max(reach) + lanes))}, {f.size(last.out)}")
+        sure = f(f"and i1 {sure}, {there}")
+        if min(reach) < 0:
+            sure = f(f"and i1 {sure}, {f(f'icmp sge i64 {f.size(m + min(reach))}, 0')}")
+        return sure
+
+    def _vector(
+        self,
+        m: Size,
+        lanes: int,
+        places: list[Size],
+        index: tuple[Size, Size, Size],
+        classes: list[list[tuple[int, int]]],
+        *,
+        sure: bool,
+    ) -> None:
+        """Lanes from m on of each class. `sure`: all of them, and of their windows, exist."""
+        f, element, last = self.f, self.element, self.problem.last
+        spread, kind = len(classes), vector_type(element.kind, lanes)
+        totals = [f.var(kind, constant(element.kind, 0, lanes)) for _ in classes]
+        with self._windows(places) as (offset, number):
+            for total, taps in zip(totals, classes, strict=True):
+                for tap, base in taps:
+                    first = m + base
+                    mask = None if sure else inside(f, first, last.out, lanes)
+                    numbers = self._numbers(number + tap, lanes)
+                    self._give(total, offset + first, numbers, mask, lanes)
+        values = [element.rounded(f, total.load(), lanes) for total in totals]
+        if spread == 2:
+            values = interleaved(f, element.kind, values, lanes)
+        for part, value in enumerate(values):
+            here = m * spread + part * lanes
+            if sure:
+                self.result.put(f, value, lanes, (*index[:2], index[2] + here), None)
+            else:
+                self._put(value, here, last.size, lanes, index)
 
     def _put(
         self, value: str, i: Size, stop: Size, lanes: int, index: tuple[Size, Size, Size]

@@ -11,7 +11,7 @@ from weft.codegen.index import Ptr, Size, maximum, minimum, unravel
 from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling, rows_of
-from weft.codegen.pool.taps import Row, each_row, each_tap, lanes_of, lies_inside
+from weft.codegen.pool.taps import Row, each_row, each_tap, each_vector, lanes_of, lies_inside
 from weft.codegen.scalar.vec import Vec, constant, vector_type
 from weft.codegen.text import Function, Module
 
@@ -96,7 +96,7 @@ def _across(
     alone = typical(last.out) < 3 or has_dims((last.stride,))
     most = 1 if alone else element.whole_lanes(last.out, last.stride)
 
-    def windows(x: Size, lanes: int, some: str | None) -> None:
+    def windows(x: Size, lanes: int, some: str | None, sure: bool = False) -> None:
         start = constant(element.kind, fold.start(problem), lanes)
         kind = vector_type(element.kind, lanes)
         total = f.var(kind, start)
@@ -104,7 +104,7 @@ def _across(
 
         def tap(offset: Size, _number: Size, shift: Size, mask: str | None) -> None:
             if offset not in rows:
-                rows[offset] = Row(f, element, base + offset, last)
+                rows[offset] = Row(f, element, base + offset, last, sure)
             value = rows[offset].load(x, shift, lanes)
             if mask is not None and fold.largest:
                 which = vector_type("i1", lanes)
@@ -113,12 +113,15 @@ def _across(
             joined = fold.join(element, so_far, Vec(f, element.kind, lanes, value))
             total.store(joined.name)
 
-        each_tap(f, problem, places, x, lanes, tap)
+        each_tap(f, problem, places, x, lanes, tap, sure=sure)
         found = fold.end(element, Vec(f, element.kind, lanes, total.load()))
         value = element.rounded(f, found.name, lanes)
         store.put(f, value, lanes, (*index[:2], index[2] + x), some)
 
-    in_lanes(f, last.out, most, element.moved > 1, windows)
+    if element.moved > 1:
+        each_vector(f, problem, most, lambda x, mask, sure: windows(x, most, mask, sure))
+    else:
+        in_lanes(f, last.out, most, False, windows)
 
 
 def _along(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from weft.base.dims import has_dims, typical
@@ -15,7 +15,7 @@ from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function
 from weft.ops.windows import Window, window_count
 
-__all__ = ["Row", "each_row", "each_tap", "lanes_of", "lies_inside"]
+__all__ = ["Row", "each_row", "each_tap", "each_vector", "interleaved", "lanes_of", "lies_inside"]
 
 #: Maximum taps along the last axis that are unrolled, and maximum taps in all to unroll leading
 #: axes; more taps are a loop.
@@ -30,14 +30,56 @@ def lanes_of(problem: Pooling) -> int:
     return element.row_lanes(last.out, last.stride)
 
 
-class Row:
-    """Loads from one row of elements; loads of every second element share their vectors."""
+def each_vector(
+    f: Function, problem: Pooling, lanes: int, body: Callable[[Size, str | None, bool], None]
+) -> None:
+    """Write `body(x, mask, sure)` for all vectors of windows along the last axis.
 
-    def __init__(self, f: Function, element: Element, base: Ptr, window: Window) -> None:
+    If only the run knows how many there are, vectors whose windows all exist and read only elements
+    of the row have code of their own, without masks: `sure`."""
+    last = problem.last
+    with f.loop(0, last.out, lanes) as x:
+        if lanes == 1:
+            body(x, None, False)
+        elif not has_dims((last.size, last.out)):
+            body(x, inside(f, 0, last.out - x, lanes), False)
+        else:
+            sure = _reads_inside(f, last, x, lanes)
+            with f.when(sure):
+                body(x, None, True)
+            with f.when(f(f"xor i1 {sure}, true")):
+                body(x, inside(f, 0, last.out - x, lanes), False)
+
+
+def _reads_inside(f: Function, last: Window, x: Size, lanes: int) -> str:
+    """Whether x, x + 1, … are windows, and loads of all of their taps lie in the row."""
+    shift = (last.taps - 1) * last.dilation - last.low
+    most = own = shift + (lanes - 1) * last.stride + 1
+    if last.stride == 2:  # loads of pairs begin at even distances
+        most = shift - shift % 2 + 2 * lanes
+    there = f(f"icmp sle i64 {f.size(x + lanes)}, {f.size(last.out)}")
+    if lies_inside(last) and last.low == 0 and most == own:
+        return there  # windows lie in the row, and nothing else is read
+    read = f(f"icmp sle i64 {f.size(x * last.stride + most)}, {f.size(last.size)}")
+    sure = f(f"and i1 {there}, {read}")
+    if last.low == 0:
+        return sure
+    least = -last.low - last.low % 2 if last.stride == 2 else -last.low
+    return f(f"and i1 {sure}, {f(f'icmp sge i64 {f.size(x * last.stride + least)}, 0')}")
+
+
+class Row:
+    """Loads from one row of elements; loads of every second element share their vectors. `sure`:
+    all of them lie in the row."""
+
+    def __init__(
+        self, f: Function, element: Element, base: Ptr, window: Window, sure: bool = False
+    ) -> None:
         self._f = f
         self._element = element
         self._base = base
         self._window = window
+        self._sure = sure
         self._pairs: dict[int, tuple[str, str]] = {}
 
     def load(self, x: Size, shift: Size, lanes: int) -> str:
@@ -49,6 +91,8 @@ class Row:
                 self._pairs[even] = self._pair(x, even, lanes)
             return self._pairs[even][shift % 2]
         start = x * window.stride + shift
+        if self._sure and window.stride == 1:
+            return element.load(f, self._base + start, lanes)
         return element.load_strided(f, self._base, start, window.size, window.stride, lanes)
 
     def _pair(self, x: Size, shift: int, lanes: int) -> tuple[str, str]:
@@ -56,7 +100,10 @@ class Row:
         halves = []
         for part in range(2):
             start = x * 2 + (shift + part * lanes)
-            halves.append(element.load_row(f, self._base, start, self._window.size, lanes))
+            if self._sure:
+                halves.append(element.load(f, self._base + start, lanes))
+            else:
+                halves.append(element.load_row(f, self._base, start, self._window.size, lanes))
         whole = vector_type(element.kind, lanes)
         made = []
         for odd in range(2):
@@ -68,6 +115,18 @@ class Row:
                 )
             )
         return made[0], made[1]
+
+
+def interleaved(f: Function, kind: str, values: Sequence[str], lanes: int) -> list[str]:
+    """Two vectors as two others: the first elements of both, the second of both, …"""
+    whole = vector_type(kind, lanes)
+    made = []
+    for part in range(2):
+        first = part * lanes // 2
+        order = ", ".join(f"i32 {first + i // 2 + i % 2 * lanes}" for i in range(lanes))
+        both = f"{whole} {values[0]}, {whole} {values[1]}"
+        made.append(f(f"shufflevector {both}, <{lanes} x i32> <{order}>"))
+    return made
 
 
 @contextmanager
@@ -102,19 +161,22 @@ def each_tap(
     x: Size,
     lanes: int,
     body: Callable[[Size, Size, Size, str | None], None],
+    *,
+    sure: bool = False,
 ) -> None:
     """Write the code of each tap of a vector of windows: `body(offset, number, shift, mask)`.
 
     The windows are those at `places` along the leading axes and x, x + 1, … along the last one.
     `offset` is the start of the tap's row in its plane, `shift` the tap's distance from stride * x
     in that row; `number` counts taps; a mask says which lanes read elements (None: all valid ones).
+    `sure`: along the last axis, all of them do.
     """
     last = problem.last
 
     def one(offset: Size, first: Size, tap: Size) -> None:
         shift = tap * last.dilation - last.low
         mask = None
-        if not lies_inside(last):
+        if not sure and not lies_inside(last):
             start = x * last.stride + shift
             mask = inside(f, start, last.size, lanes, last.stride)
         body(offset, first + tap, shift, mask)

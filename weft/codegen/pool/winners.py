@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft.codegen.conv.loops import indices, inside, nest
+from weft.codegen.conv.loops import indices, nest
 from weft.codegen.index import Index, Ptr, Size, unravel
 from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
 from weft.codegen.pool.problem import Pooling, rows_of
-from weft.codegen.pool.taps import Row, each_tap, lanes_of
+from weft.codegen.pool.taps import Row, each_tap, each_vector, lanes_of
 from weft.codegen.scalar.vec import Vec, vector_type
 from weft.codegen.text import Function, Module
 
@@ -45,9 +45,8 @@ def find_winners(
         flat: Size = 0
         for place, stride in zip(places, problem.out_strides(), strict=False):
             flat = flat + place * stride
-        with f.loop(0, last.out, lanes) as i:
-            left = last.out - i
-            some = inside(f, 0, left, lanes) if lanes > 1 else None
+
+        def vector(i: Size, some: str | None, sure: bool) -> None:
             here = flat + i
             wanted = Vec(f, element.kind, lanes, element.load(f, out + here, lanes, some))
             value = f.var(kind, missing if lanes > 1 or missing != "zeroinitializer" else "0")
@@ -56,7 +55,7 @@ def find_winners(
 
             def tap(offset: Size, number: Size, shift: Size, mask: str | None) -> None:
                 if offset not in loads:
-                    loads[offset] = Row(f, element, x + offset, last)
+                    loads[offset] = Row(f, element, x + offset, last, sure)
                 found = Vec(f, element.kind, lanes, loads[offset].load(i, shift, lanes))
                 hit = found.equals(wanted)
                 if element.real:
@@ -70,8 +69,10 @@ def find_winners(
                 before = value.load()
                 value.store(f(f"select {mask_type} {hit}, {kind} {own}, {kind} {before}"))
 
-            each_tap(f, problem, places, i, lanes, tap)
+            each_tap(f, problem, places, i, lanes, tap, sure=sure)
             give(value.load(), here, lanes, some)
+
+        each_vector(f, problem, lanes, vector)
 
 
 def _cut(problem: Pooling, item: Index) -> tuple[Size, Size, tuple[Size, Size]]:
@@ -113,6 +114,7 @@ def emit_pick(module: Module, name: str, problem: Pooling, store: Store) -> list
 
         def give(value: str, place: Size, lanes: int, mask: str | None) -> None:
             store.put(f, value, lanes, (n, channel, place), mask)
+            values.clear()  # they are those of one vector
 
         elements = x + plane * problem.size
         results = out + plane * problem.out
