@@ -122,12 +122,14 @@ def test_training_with_layouts_on_two_ranks() -> None:
 
 def test_1f1b_needs_less_memory_than_gpipe() -> None:
     """The first of two stages holds 16 micro-batches of 3 MB or more, or 2 of them."""
-    grown = {}
+    grown, losses = {}, set()
     for schedule in ("gpipe", "1f1b"):
         status, out, error = run(2, "pipeline_memory.py", schedule)
         assert status == 0, error
         found = re.search(r"rank 0 grew by (\d+) MB", out)
         assert found
         grown[schedule] = int(found[1])
+        losses |= set(re.findall(r"loss ([\d.]+)", out))
+    assert len(losses) == 1  # the same on all ranks, with both schedules
     assert grown["gpipe"] > 40
     assert grown["1f1b"] < grown["gpipe"] - 25

@@ -12,7 +12,7 @@ import pytest
 import weft
 from weft import distributed, nn, optim
 from weft.data import DataLoader
-from weft.errors import DistributedError, FileError
+from weft.errors import DistributedError, FileError, RangeError
 from weft.interop import sharded
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype(np.float32)
@@ -133,6 +133,14 @@ def test_tensors_of_one_name_that_differ(tmp_path: Path) -> None:
     for ranks in (1, 3):
         with pytest.raises(FileError, match=r"objects\.mine was another one on each of 2 ranks"):
             distributed.run_virtual(ranks, restored)
+
+
+def test_ranks_save_one_step_together(tmp_path: Path) -> None:
+    def saved() -> None:
+        weft.Checkpoint(tmp_path, progress={}).save(distributed.rank())
+
+    with pytest.raises(RangeError, match="rank 0 saves step 0, and rank 1 step 1"):
+        distributed.run_virtual(2, saved, timeout=20)
 
 
 def test_random_numbers_go_on(tmp_path: Path) -> None:

@@ -106,7 +106,15 @@ class Checkpoint:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._remove_unfinished()
             self._is_clean = True
-        token = agreed(world, secrets.token_hex(2))  # the other ranks find the folder
+        token, first = agreed(
+            world, f"{secrets.token_hex(2)} {step}"
+        ).split()  # the folder is there
+        if int(first) != step:
+            raise RangeError(
+                f"rank 0 saves step {first}, and rank {world.rank} step {step}",
+                op="Checkpoint.save",
+                hint="all ranks save together",
+            )
         # Arrays that are held here are not written by the next steps: they get new ones.
         packed = Packed(
             {
