@@ -62,7 +62,7 @@ def _exchanged(split: int, concat: int) -> Callable[[Arrays, int], Any]:
 
 
 D = distributed
-LARGE = (3, 100_000)  # more than a message of shared memory takes at once
+LARGE = (3, 200_000)  # more than a message of shared memory takes at once
 FLOATS = ("float32", "float64", "bfloat16")
 SHIFT = [(0, 1), (1, 2), (2, 3), (3, 0)]
 ROWS = [

@@ -47,7 +47,7 @@ REDUCE, ALL, ONE = range(3)
 #: sleep until it changes behind them; digests, the buffers.
 SENT, DONE, SIGNATURES, SEGMENT = 0, 128, 256, 4096
 SLEEPERS = 64
-DEPTH, CHUNK = 4, 1 << 18
+DEPTH, CHUNK = 4, 1 << 19
 DIFFERS = -21
 EXPORTS = ["weft_exchange", "weft_here"]
 #: Looks at a counter before a waiting rank sleeps, some 100 µs; and how long it sleeps, in ns,
