@@ -24,8 +24,7 @@ def alone(name: str) -> Any:
     return sharded_training.train(name)
 
 
-@pytest.mark.parametrize("way", sharded_training.WAYS)
-@pytest.mark.parametrize("name", sharded_training.MODELS)
+@pytest.mark.parametrize(("name", "way"), sharded_training.rows())
 def test_training_equals_that_of_one_process(name: str, way: str) -> None:
     ranks = math.prod(sharded_training.WAYS[way][0].values())
     programs = distributed.run_virtual(ranks, sharded_training.check, name, way, alone(name))

@@ -45,6 +45,23 @@ class Recurrent(nn.Module):
         return self.head(self.dropout(out[:, -1]))
 
 
+class Experts(nn.Module):
+    """Tokens go to experts by a soft gate; each expert has a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(6, 4)
+        self.up = nn.Parameter(weft.randn(4, 6, 8) * 0.5)
+        self.down = nn.Parameter(weft.randn(4, 8, 6) * 0.5)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, x: weft.Tensor) -> weft.Tensor:
+        chances = weft.softmax(self.gate(x), axis=-1)
+        given = weft.einsum("be,bd->ebd", chances, x)
+        hidden = F.relu(weft.einsum("ebd,edh->ebh", given, self.up))
+        return self.head(weft.einsum("ebh,ehd->bd", hidden, self.down))
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 4))
 
@@ -65,7 +82,7 @@ def batch(name: str, step: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, A
     if name == "transformer":
         x = rng.integers(0, 16, (8, 4))
         return x, np.roll(x, 1, 1)
-    shape = {"mlp": (8, 6), "cnn": (8, 2, 4, 4), "recurrent": (8, 5, 6)}[name]
+    shape = {"mlp": (8, 6), "experts": (8, 6), "cnn": (8, 2, 4, 4), "recurrent": (8, 5, 6)}[name]
     return rng.normal(size=shape).astype(np.float32), rng.integers(0, 4, 8)
 
 
@@ -74,6 +91,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "transformer": Classifier,
     "cnn": cnn,
     "recurrent": Recurrent,
+    "experts": Experts,
 }
 
 
@@ -82,6 +100,7 @@ RULES = {
     "mlp": {"0": "columns", "3": "rows"},
     "cnn": {"5": "rows"},
     "recurrent": {"cell": "gates", "head": "rows"},
+    "experts": {"head": "rows"},
     "transformer": {
         "layer.self_attn": "heads",
         "layer.linear1": "columns",
@@ -90,6 +109,12 @@ RULES = {
         "head": "columns",
     },
 }
+
+
+def _experts(model: nn.Module) -> None:
+    """Each rank along the axis of the batch has some of the experts."""
+    for p in (model.up, model.down):
+        distributed.shard(p, "data")
 
 
 def _tensor(name: str) -> Callable[[nn.Module], Any]:
@@ -104,12 +129,20 @@ WAYS: dict[str, tuple[dict[str, int], Callable[[str], Callable[[nn.Module], Any]
     "fully sharded 4": ({"data": 4}, lambda _: distributed.fully_sharded, "data"),
     "tensor": ({"model": 2}, _tensor, None),
     "data × tensor": ({"data": 2, "model": 2}, _tensor, "data"),
+    "sequence": ({"data": 2, "model": 2}, lambda _: lambda model: model, "data,model"),
+    "experts": ({"data": 2}, lambda _: _experts, "data"),
     "fully sharded × tensor": (
         {"data": 2, "model": 2},
         lambda name: lambda model: distributed.fully_sharded(_tensor(name)(model)),
         "data",
     ),
 }
+
+
+def rows() -> list[tuple[str, str]]:
+    """The models that each way is for."""
+    only = {"sequence": ["transformer", "mlp"], "experts": ["experts"]}
+    return [(model, way) for way in WAYS for model in only.get(way, MODELS)]
 
 
 #: The ways of which machine code is tested, too.
@@ -154,7 +187,9 @@ def train(
     for number in range(STEPS):
         x, y = map(weft.asarray, batch(name, number))
         if data is not None:
-            x, y = distributed.split(x, data), distributed.split(y, data)
+            names = data.split(",")
+            x = distributed.split(x, *names[: x.ndim])
+            y = distributed.split(y, *names[: y.ndim])
         losses.append(float(step(x, y)))
     if lay_out is None:
         return losses, {k: v.numpy() for k, v in model.state_dict().items()}, None
@@ -163,10 +198,9 @@ def train(
 
 
 if __name__ == "__main__":
-    for model in sys.argv[1].split(","):
-        alone = train(model)
-        for way, (mesh, *_) in WAYS.items():
-            if np.prod(list(mesh.values())) == distributed.world_size():
-                check(model, way, alone)
-                if distributed.rank() == 0:
-                    sys.stdout.write(f"{model}: {way} agrees\n")
+    alone = {name: train(name) for name in sys.argv[1].split(",")}
+    for model, way in rows():
+        if model in alone and np.prod([*WAYS[way][0].values()]) == distributed.world_size():
+            check(model, way, alone[model])
+            if distributed.rank() == 0:
+                sys.stdout.write(f"{model}: {way} agrees\n")
