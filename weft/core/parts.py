@@ -77,7 +77,7 @@ class Parts:
     def part_of(self, whole: Any, rank: int) -> Any:
         """What a rank has of an array, laid out like this."""
         for axis, names in enumerate(self.cuts.axes):
-            for name in names:
+            for name in sorted(names, key=lambda name: ":" not in name):  # sections first
                 base, _, sections = name.partition(":")
                 group = ranks_of(rank, self.mesh, (base,))
                 pieces = [

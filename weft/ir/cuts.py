@@ -70,9 +70,14 @@ class Cuts:
         sizes = dict(mesh)
         found = []
         for axis, (size, names) in enumerate(zip(shape, self.axes, strict=True)):
-            parts = 1
+            parts, plain, sections = 1, 1, 1
             for name in names:
-                parts *= sizes[name.partition(":")[0]] * int(name.partition(":")[2] or 1)
+                base, _, apart = name.partition(":")
+                parts *= sizes[base] * int(apart or 1)
+                plain *= 1 if apart else sizes[base]
+                sections *= int(apart or 1)
+            if sections > 1 and sections % plain == 0:
+                parts //= plain  # these have some of the sections each
             if parts > 1 and (size.__class__ is not int or size % parts):
                 raise ShapeError(
                     f"axis {axis} of {self.shape_text(shape)} has size {size}, "

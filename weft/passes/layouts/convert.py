@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -63,23 +64,30 @@ def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step
         if isinstance(two, int) and not isinstance(two, Interleaved):
             want[two].append(k)
 
-    def apart(op: Op, k: int, state: Interleaved) -> Step:
-        return Step(op, {"mesh": mesh, "over": (names[k],)}, int(state), state.sections)
-
-    for k, (one, two) in enumerate(zip(before, after, strict=True)):
-        if isinstance(one, Interleaved) and one != two:
-            yield apart(ALL_GATHER, k, one)
-
     def call(op: Op, over: list[int], **attrs: Any) -> Step:
         return Step(op, {"mesh": mesh, "over": tuple(names[k] for k in sorted(over)), **attrs})
 
+    def apart(op: Op, k: int, state: Interleaved, others: list[int]) -> Step:
+        """A step on interleaved parts of what other mesh axes cut the same axis into."""
+        sections = state.sections // math.prod(mesh[other][1] for other in others)
+        if sections == 1:
+            return call(op, [k], axis=int(state))
+        return Step(op, {"mesh": mesh, "over": (names[k],)}, int(state), sections)
+
+    for k, (one, two) in enumerate(zip(before, after, strict=True)):
+        if isinstance(one, Interleaved) and one != two:
+            yield apart(ALL_GATHER, k, one, cut[one])
+
     # Terms are added up: by each rank its own part, where this is the next part to be cut.
     left = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a == SUM and b != SUM]
+    scattered: list[int] = []
     for k in list(left):
         axis = after[k]
         if isinstance(axis, Interleaved):
-            yield apart(REDUCE_SCATTER, k, axis)
-            left.remove(k)
+            if cut[axis] == want[axis]:
+                yield apart(REDUCE_SCATTER, k, axis, cut[axis])
+                left.remove(k)
+                scattered.append(k)
         elif isinstance(axis, int) and [*cut[axis], k] == want[axis][: len(cut[axis]) + 1]:
             yield call(REDUCE_SCATTER, [k], axis=axis)
             cut[axis].append(k)
@@ -107,8 +115,8 @@ def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step
         if new:
             yield call(OWN_PART, new, axis=axis)
     for k, (one, two) in enumerate(zip(before, after, strict=True)):
-        if isinstance(two, Interleaved) and one != two and one != SUM:
-            yield apart(OWN_PART, k, two)
+        if isinstance(two, Interleaved) and one != two and k not in scattered:
+            yield apart(OWN_PART, k, two, want[two])
     terms = [k for k, (a, b) in enumerate(zip(before, after, strict=True)) if b == SUM and a != SUM]
     if terms:
         yield call(FIRST_ONLY, terms)

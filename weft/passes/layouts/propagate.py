@@ -158,7 +158,7 @@ class Propagation:
         for way in self._candidates(node, states, wishes):
             if way.parts and way.parts % (ranks * used.get(way, 1)):
                 continue
-            if any(_collide(way, other) for other in used):
+            if any(_collide(way, ranks, other, many) for other, many in used.items()):
                 continue
             suggested = any(
                 a is not None and a == b for a, b in zip(way.inputs, states, strict=True)
@@ -294,16 +294,17 @@ class _Changes:
         return node.out
 
 
-def _collide(one: Way, two: Way) -> bool:
-    """Whether two mesh axes would cut one axis, of which one has interleaved parts."""
-    pairs = zip((*one.inputs, *one.outputs), (*two.inputs, *two.outputs), strict=True)
-    return any(
-        isinstance(a, int)
-        and isinstance(b, int)
-        and int(a) == int(b)
-        and (isinstance(a, Interleaved) or isinstance(b, Interleaved))
-        for a, b in pairs
-    )
+def _collide(one: Way, ranks: int, two: Way, others: int) -> bool:
+    """Whether two mesh axes would cut one axis, so that sections of it are no longer whole."""
+    for a, b in zip((*one.inputs, *one.outputs), (*two.inputs, *two.outputs), strict=True):
+        if isinstance(a, int) and isinstance(b, int) and int(a) == int(b):
+            if isinstance(a, Interleaved) and isinstance(b, Interleaved):
+                return True
+            if isinstance(a, Interleaved) and a.sections % others:
+                return True
+            if isinstance(b, Interleaved) and b.sections % ranks:
+                return True
+    return False
 
 
 def _is_shared(way: Way) -> bool:
