@@ -113,6 +113,23 @@ INSERTED = {
         "  %1: f32[4,8] = permute_dims[axes=(1, 0)] %0\n  return %1\n}",
         [],
     ),
+    "rows of a table that each rank has": (
+        "graph @f(%w: f32[1000{model},64], %i: i64[4]) {\n"
+        "  %0: f32[4,64] = embedding[padding_idx=None] %w, %i\n  return %0\n}",
+        ["own_part", "all_reduce"],
+    ),
+    "rows of the gradient of a table": (
+        "graph @f(%p: f32[1000{data,model},64], %lr: f32[], %g: f32[4,64], %i: i64[4]) {\n"
+        "  %0: f32[1000,64] = row_sums[rows=1000, padding_idx=None] %g, %i\n"
+        "  %1: f32[1000,64] = sgd_update[weight_decay=0, maximize=False] %p, %0, %lr\n"
+        "  return %1\n}",
+        ["own_part"],
+    ),
+    "losses of classes that each rank has": (
+        "graph @f(%x: f32[8,1000{model}], %y: i64[8]) {\n"
+        "  %0: f32[8] = nll[axis=1, ignore_index=-100] %x, %y\n  return %0\n}",
+        ["own_part", "all_reduce"],
+    ),
     "merged axes": (
         "graph @f(%x: f32[5,8{data},4]) {\n  %0: f32[40,4] = reshape[shape=(40, 4)] %x\n"
         "  %1: f32[4,40] = permute_dims[axes=(1, 0)] %0\n  %2: f32[4,4] = matmul %1, %0\n"
@@ -127,6 +144,34 @@ def test_collectives_that_are_inserted(what: str) -> None:
     text, wanted = INSERTED[what]
     made = rank_program(parsed(text), MESH)
     assert [node.op.name for node in made.local.nodes if node.op.collective] == wanted
+
+
+def test_indices_out_of_range_are_errors_on_parts() -> None:
+    @weft.compile
+    def f(w: weft.Tensor, i: weft.Tensor) -> weft.Tensor:
+        return nn.functional.embedding(i, w)
+
+    def rank(i: int) -> Any:
+        w = distributed.split(weft.ones((1000, 64)), "ranks")
+        return f(w, weft.asarray([0, i, 999])).shape
+
+    assert distributed.run_virtual(2, rank, 500) == [(3, 64)] * 2
+    for i in (1000, -1):
+        with pytest.raises(weft.errors.WeftError, match="no row"):
+            distributed.run_virtual(2, rank, i)
+
+
+def test_sections_are_loaded_from_the_whole() -> None:
+    whole = nn.GRU(4, 6)
+
+    def rank() -> Any:
+        model = distributed.tensor_parallel(nn.Sequential(nn.GRU(4, 6)), "ranks", {"0": "gates"})
+        model[0].load_state_dict(whole.state_dict())
+        return [distributed.full(p).numpy() for p in model.parameters()]
+
+    for found in distributed.run_virtual(2, rank):
+        for one, two in zip(found, whole.parameters(), strict=True):
+            np.testing.assert_array_equal(one, two.numpy())
 
 
 def carried(x: weft.Tensor, w: weft.Tensor) -> weft.Tensor:

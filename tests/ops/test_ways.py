@@ -13,11 +13,12 @@ from samples.table import Row
 
 import weft
 from weft import nn, optim
+from weft.autodiff.node import weft_namespace
 from weft.core.bind import Recorder, bind, recording
 from weft.core.tensor import type_of
 from weft.ir.cuts import Interleaved
 from weft.ir.op import OPS, Trait
-from weft.ir.ways import SUM, Way, local_attrs, ways_of_call
+from weft.ir.ways import SUM, Span, Way, local_attrs, ways_of_call
 
 DTYPES = (weft.float64, weft.int64, weft.complex128, weft.bool)
 KINDS = {"max": np.maximum, "min": np.minimum, "prod": np.multiply}
@@ -72,6 +73,11 @@ def check_way(op: Any, way: Way, parts: int, arrays: list[Any], attrs: Any, want
             if isinstance(state, int):
                 shape[state] //= parts
             kinds.append(type_of(whole).like(shape=tuple(shape)))
+        if way.rule is not None:
+            size = way.parts // parts
+            span = Span(weft.asarray(rank * size), size, way.parts)
+            outputs.append([way.rule(weft_namespace(), span, *mine, **attrs).numpy()])
+            continue
         here = local_attrs(op, attrs, whole_kinds, [type_of(x) for x in mine], kinds)
         out = bind(op, *mine, **here)
         results = out if isinstance(out, tuple) else (out,)

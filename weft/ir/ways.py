@@ -23,7 +23,7 @@ whole, on all of its operands. `ways_of` has the ways of a call: those that the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +34,35 @@ from weft.ir.types import TensorType, Type
 if TYPE_CHECKING:
     from weft.ir.graph import Node
 
-__all__ = ["SUM", "Interleaved", "State", "Way", "by_letters", "local_attrs", "ways_of"]
+__all__ = ["SUM", "Interleaved", "Span", "State", "Way", "by_letters", "local_attrs", "ways_of"]
 
 
 #: What a rank has of a value: see above.
 State = int | str | None
 #: Each rank has a term of a sum.
 SUM = "+"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of a rank of a range of numbers, such as rows of a table or classes.
+
+    first  the first number of the part, a 0-d integer tensor
+    size   how many numbers the part has
+    whole  how many there are together
+    """
+
+    first: Any
+    size: int
+    whole: int
+
+    def place(self, xp: Any, numbers: Any) -> tuple[Any, Any]:
+        """Which numbers lie in the part; and their places in it, which are 0 for others. Of numbers
+        out of the whole range they are out of the part, so that what reads there fails."""
+        place = numbers - xp.astype(self.first, numbers.dtype)
+        here = (place >= 0) & (place < self.size)
+        wrong = (numbers < 0) | (numbers >= self.whole)
+        return here, xp.where(here, place, xp.where(wrong, self.size, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +74,8 @@ class Way:
     parts    how many parts there may be: their number divides this
     combine  "max", "min" or "prod": the results are whole once they are combined so over the ranks
     even     whether any elements of the axis may be a part: the call treats all alike
+    rule     what ranks run, where that is not the card itself: (xp, span, *operands, **attrs), in
+             the namespace `xp`, as evaluation rules are written
     """
 
     inputs: tuple[State, ...]
@@ -59,6 +83,7 @@ class Way:
     parts: int = 0
     combine: str = ""
     even: bool = True
+    rule: Callable[..., Any] | None = None
 
     def interleaved(self, sections: int) -> Way | None:
         """The same way, with parts of each of so many sections; None if there is none."""

@@ -11,6 +11,7 @@ from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.shapes import size_of
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ir.ways import Span
 from weft.ops.batch_index import embedding_rule, row_sums_rule
 from weft.ops.rules import apply
 from weft.ops.ways import embedded, summed_rows
@@ -116,6 +117,24 @@ def _row_sums_vjp(
     return xp.where(xp.expand_dims(indices, axis=-1) == padding_idx, 0, found)
 
 
+def _rows_here(xp: Any, span: Span, weight: Any, indices: Any, *, padding_idx: int | None) -> Any:
+    """Rows that a rank has of the table, and zeros for others."""
+    here, place = span.place(xp, indices)
+    rows = apply(embedding, weight, place, padding_idx=None)
+    return xp.where(xp.expand_dims(here, axis=-1), rows, 0)
+
+
+def _row_sums_here(
+    xp: Any, span: Span, g: Any, indices: Any, *, rows: int, padding_idx: int | None
+) -> Any:
+    """The sums of the rows that a rank has of the table."""
+    here, place = span.place(xp, indices)
+    if padding_idx is not None:
+        here = here & (indices != padding_idx)
+    mine = xp.where(xp.expand_dims(here, axis=-1), g, 0)
+    return apply(row_sums, mine, place, rows=span.size, padding_idx=None)
+
+
 embedding = Op(
     "embedding",
     _embedding_type,
@@ -123,7 +142,7 @@ embedding = Op(
     numpy=_embedding_numpy,
     vjp=(_embedding_vjp, None),
     batch=embedding_rule,
-    ways=embedded,
+    ways=embedded(_rows_here),
 )
 row_sums = Op(
     "row_sums",
@@ -134,5 +153,5 @@ row_sums = Op(
     traits=Trait.LINEAR | Trait.WIDEN,
     vjp=(_row_sums_vjp, None),
     batch=row_sums_rule,
-    ways=summed_rows,
+    ways=summed_rows(_row_sums_here),
 )

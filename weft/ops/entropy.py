@@ -15,10 +15,11 @@ from weft.base.errors import DTypeError, IndexError, ShapeError
 from weft.base.shapes import Shape
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
+from weft.ir.ways import Span
 from weft.ops.batch_loss import cross_entropy_rule
 from weft.ops.batching import shifted
 from weft.ops.rules import apply, binary_rule, check_kind
-from weft.ops.ways import class_losses
+from weft.ops.ways import class_losses, picked_classes
 
 # --- class indices -----------------------------------------------------------------------------
 
@@ -102,6 +103,14 @@ def _nll_vjp(
     return xp.where(_hits(xp, logp_type, wanted, axis), -xp.expand_dims(g, axis=axis), 0)
 
 
+def _nll_here(xp: Any, span: Span, logp: Any, target: Any, *, axis: int, ignore_index: int) -> Any:
+    """The losses whose class a rank has, and zeros for others."""
+    ignored = target == ignore_index
+    here, place = span.place(xp, xp.where(ignored, 0, target))
+    wanted = xp.where(ignored | (~here & (place == 0)), -1, place)
+    return apply(nll, logp, wanted, axis=axis, ignore_index=-1)
+
+
 nll = Op(
     "nll",
     _nll_type,
@@ -112,7 +121,7 @@ nll = Op(
     traits=Trait.WIDEN,
     vjp=(_nll_vjp, None),
     batch=shifted("axis"),
-    ways=class_losses,
+    ways=picked_classes(_nll_here),
 )
 
 # Cross entropy: nll(log_softmax(x)). It also returns the log-probabilities, which backward needs,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from weft.ir.types import TensorType
@@ -318,8 +319,15 @@ def taken_along(inputs: Types, _outputs: Types, *, axis: int) -> Ways:
                 yield Way((other, other), (other,), size)
 
 
-def embedded(inputs: Types, _outputs: Types, **_attrs: Any) -> Ways:
+def embedded(here: Callable[..., Any]) -> Callable[..., Ways]:
+    """The indices, the features, and the rows of the table: of other rows there are zeros."""
+    return partial(_embedded, here)
+
+
+def _embedded(here: Callable[..., Any], inputs: Types, _outputs: Types, **_attrs: Any) -> Ways:
     weight, indices = inputs
+    if _is_cuttable(weight.shape[0]):
+        yield Way((0, None), (SUM,), weight.shape[0], even=False, rule=here)
     for axis, size in enumerate(indices.shape):
         if _is_cuttable(size):
             yield Way((None, axis), (axis,), size)
@@ -327,8 +335,15 @@ def embedded(inputs: Types, _outputs: Types, **_attrs: Any) -> Ways:
         yield Way((1, None), (indices.ndim,), weight.shape[1])
 
 
-def summed_rows(inputs: Types, _outputs: Types, **_attrs: Any) -> Ways:
+def summed_rows(here: Callable[..., Any]) -> Callable[..., Ways]:
+    """The indices, which gives terms, the features, and the rows of the result."""
+    return partial(_summed_rows, here)
+
+
+def _summed_rows(here: Callable[..., Any], inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
     g, indices = inputs
+    if _is_cuttable(outputs[0].shape[0]):
+        yield Way((None, None), (0,), outputs[0].shape[0], even=False, rule=here)
     for axis, size in enumerate(indices.shape):
         if _is_cuttable(size) and g.shape[axis] == size:
             yield Way((axis, axis), (SUM,), size)
@@ -393,6 +408,18 @@ def pooled(inputs: Types, outputs: Types, *, kernel: tuple[int, ...], **_attrs: 
 
 
 # --- losses --------------------------------------------------------------------------------------
+
+
+def picked_classes(here: Callable[..., Any]) -> Callable[..., Ways]:
+    """The same as `class_losses`, and the classes: of those of other ranks there are zeros."""
+
+    def ways(inputs: Types, outputs: Types, *, axis: int, **attrs: Any) -> Ways:
+        yield from class_losses(inputs, outputs, axis=axis, **attrs)
+        size = inputs[0].shape[axis]
+        if _is_cuttable(size):
+            yield Way((axis, None), (SUM,), size, even=False, rule=here)
+
+    return ways
 
 
 def class_losses(inputs: Types, outputs: Types, *, axis: int, **attrs: Any) -> Ways:

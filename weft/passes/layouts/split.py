@@ -11,26 +11,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from weft.autodiff.node import weft_namespace
+from weft.base.device import CPU
 from weft.base.dtypes import uint8
 from weft.base.errors import InternalError
 from weft.base.source import SourceLocation
 from weft.base.world import Axes, group_size
-from weft.ir.graph import Graph, Node, Value
+from weft.core.grad_mode import no_grad
+from weft.ir.graph import Graph, Node, Value, copied
 from weft.ir.infer import infer_types
+from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Type
-from weft.ir.ways import local_attrs, ways_of
-from weft.ops.cards import ASTYPE
+from weft.ir.ways import Span, Way, local_attrs, ways_of
+from weft.ops.cards import ASTYPE, RESHAPE
 from weft.ops.collective import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_REDUCE_EXTREME,
     ALL_TO_ALL,
+    OWN_PART,
     REDUCE_SCATTER,
 )
 from weft.ops.layout import LAYOUT
 from weft.passes.layouts.convert import steps
 from weft.passes.layouts.states import States, of_cuts
+from weft.passes.stop_gradient import DropStopGradient
+from weft.record.make_graph import make_graph
 
 __all__ = ["Inserted", "Report", "split"]
 
@@ -159,6 +168,10 @@ class _Split:
         inputs = [known[value] for value in node.inputs]
         outputs = [self.local(value.type) for value in node.outputs]
         combine = self._combined(node)
+        names, way = self._by_rule(node)
+        if way is not None:
+            known[node.out] = self._run_rule(new, node, inputs, names, way)
+            return
         whole = [value.type for value in (*node.inputs, *node.outputs)]
         given = [value.type for value in inputs]
         attrs = local_attrs(node.op, node.attrs, whole, given, outputs)
@@ -176,6 +189,50 @@ class _Split:
             known[old] = value
         for over, kind in combine:
             known[node.outputs[0]] = self._extreme(new, node, known[node.outputs[0]], over, kind)
+
+    def _by_rule(self, node: Node) -> tuple[list[str], Way | None]:
+        """The way of a call whose parts run another rule than its card, and along which mesh
+        axes."""
+        rules = [way for way in ways_of(node) if way.rule is not None] if node.op.ways else []
+        names: list[str] = []
+        found: Way | None = None
+        if rules:
+            columns = list(zip(*map(self.states, node.inputs), strict=True))
+            made = self.states(node.out)
+            for k, (name, _) in enumerate(self.mesh):
+                for way in rules:
+                    if way.inputs == columns[k] and way.outputs == (made[k],):
+                        names.append(name)
+                        found = way
+        return names, found
+
+    def _run_rule(
+        self, new: Graph, node: Node, inputs: list[Value], names: list[str], way: Way
+    ) -> Value:
+        """The call on the part of this rank, by the rule of a way."""
+        ranks = group_size(self.mesh, tuple(names))
+        size, where = way.parts // ranks, node.location
+        attrs = constant_attrs(np.arange(ranks) * size, CPU)
+        starts = new.add(CONSTANT, location=where, **attrs).out
+        over: dict[str, Any] = {"mesh": self.mesh, "over": tuple(names)}
+        mine = new.add(OWN_PART, starts, location=where, axis=0, **over).out
+        first = new.add(RESHAPE, mine, location=where, shape=()).out
+
+        def run(first: Any, *operands: Any) -> Any:
+            assert way.rule is not None
+            span = Span(first, size, way.parts)
+            with no_grad():
+                return way.rule(weft_namespace(), span, *operands, **node.attrs)
+
+        graph = make_graph(run, *[value.tensor_type for value in (first, *inputs)])
+        graph = DropStopGradient().run(graph)
+        known = dict(zip(graph.inputs, (first, *inputs), strict=True))
+        for each in graph.nodes:
+            made = copied(each, [known[value] for value in each.inputs], each.graphs)
+            made.location = where
+            known.update(zip(each.outputs, made.outputs, strict=True))
+            new.nodes.append(made)
+        return known[graph.outputs[0]]
 
     def _combined(self, node: Node) -> list[tuple[str, str]]:
         """The mesh axes along which results have to be combined, and how."""
