@@ -127,6 +127,7 @@ class ScanSteps:
             self._scalars = Scalars(self._body)
             self._deciding = _deciding(self._body)
             self._found: dict[Any, list[bool]] = {}
+            self._final: dict[Any, bool] = {}
 
     def state(self, step: int) -> list[bool]:
         """Which carries are active after so many iterations."""
@@ -226,9 +227,12 @@ class ScanSteps:
 
     def _is_final(self, carried: list[bool]) -> bool:
         """Whether the state stays as it is, whichever branches are taken."""
-        if self._after(carried, None) != carried:
-            return False
-        return not self._choice_matters(self._body, self._flags(carried))
+        key = tuple(carried)
+        if key not in self._final:
+            stays = self._after(carried, None) == carried
+            flags = self._flags(carried)
+            self._final[key] = stays and not self._choice_matters(self._body, flags)
+        return self._final[key]
 
     def _choice_matters(self, graph: Graph, inputs: Sequence[bool]) -> bool:
         active = self._active(graph, inputs, None)
