@@ -71,7 +71,7 @@ def noted(key, value):
 
 """
 #: How a tensor prints its history: in a captured call it is another node, or none.
-_HISTORY = re.compile(r"grad_fn=<\w+>|requires_grad=True")
+_HISTORY = re.compile(r"(, )?(grad_fn=<\w+>|requires_grad=True)")
 _NUMBER = re.compile(r"-?\d+\.?\d*(?:e[-+]?\d+)?|\bnan\b|-?\binf\b")
 
 
@@ -141,7 +141,7 @@ def _kind(number: re.Match[str]) -> str:
 def shown(value: Any) -> Any:
     """Objects of the case's own class as dicts, texts as their numbers and what is between them."""
     if isinstance(value, str):
-        value = _HISTORY.sub("grad_fn", value)
+        value = _HISTORY.sub("", value)
         numbers = [float(text) for text in _NUMBER.findall(value)]
         return {"text": _NUMBER.sub(_kind, value), "numbers": np.asarray(numbers)}
     if isinstance(value, dict):
