@@ -367,3 +367,59 @@ def test_the_report_says_what_was_inserted() -> None:
     report = distributed.run_virtual(2, rank)[0]
     assert "1 message, 32 B sent by each rank" in report
     assert "all_gather  ranks  f32[4{ranks},4]  f32[4,4]  32 B  for matmul" in report
+
+
+def _while(x: Any) -> Any:
+    i = weft.tensor(0)
+    while x.sum() < 100:
+        x = x * 1.5
+        i = i + 1
+    return x, i
+
+
+def _for(x: Any) -> Any:
+    for k in range(weft.tensor(3)):
+        x = x + k
+    return x
+
+
+def _branch(x: Any) -> Any:
+    y = x * 2 if x.sum() > 0 else x - 1
+    return y.sum() * x
+
+
+def _rows(x: Any) -> Any:
+    total = weft.tensor(0.0)
+    for row in x:
+        total = total + row * row if row > 3 else total
+    return total
+
+
+def _scan(x: Any) -> Any:
+    return weft.scan(lambda c, t: (c + t * x, c.sum()), x, weft.arange(4.0))
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("flow", [_while, _for, _branch, _rows, _scan])
+def test_control_flow_that_begins_with_parts(flow: Any, learns: bool) -> None:
+    """Arguments that lie over ranks are carried, captured and gone through."""
+
+    def call(x: Any) -> Any:
+        found = flow(x)
+        found = found if isinstance(found, tuple) else (found,)
+        if not learns:
+            return found
+        loss = sum((y.astype(weft.float32) ** 2).sum() for y in found)
+        return weft.autograd.grad(loss, x)
+
+    def rank(sign: int) -> list[Any]:
+        with distributed.Mesh({"data": 2}):
+            x = distributed.split(weft.arange(8.0) * sign, "data").requires_grad_(learns)
+            return [distributed.full(y).detach().numpy() for y in weft.compile(call)(x)]
+
+    for sign in (1, -1) if flow is _branch else (1,):
+        x = (weft.arange(8.0) * sign).requires_grad_(learns)
+        wanted = [y.detach().numpy() for y in call(x)]
+        for found in distributed.run_virtual(2, rank, sign):
+            for one, other in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -108,6 +108,11 @@ TOKEN = TokenType()
 Type = TensorType | TokenType | StackType
 
 
+def undivided(kind: Type) -> Type:
+    """A type without its layout over a mesh, as type rules see it."""
+    return kind.cut(None) if isinstance(kind, TensorType) and kind.cuts is not None else kind
+
+
 def fits(one: Type, two: Type) -> bool:
     """Whether values of one type may be used where the other is expected.
 

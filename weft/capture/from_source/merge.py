@@ -21,7 +21,7 @@ from weft.core.counted import CountedState
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, class_among, labelled, type_of
-from weft.ir.types import StackType, TensorType, Type
+from weft.ir.types import StackType, TensorType, Type, undivided
 from weft.ops.stacks import zero_of
 from weft.record.control.agree import line_of
 
@@ -33,9 +33,8 @@ def kind_of_tensor(tensor: Tensor) -> Type:
     """The type of a tensor, or of the stack or token that it represents."""
     data = tensor._data
     if data.__class__ is SymbolicArray:
-        kind: Type = data.value.type
-        return kind
-    return type_of(tensor)
+        return undivided(data.value.type)
+    return undivided(type_of(tensor))
 
 
 def kind_of_container(obj: Any) -> str:

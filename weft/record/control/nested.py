@@ -32,7 +32,7 @@ from weft.core.operands import dim_tensor
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import Tensor, labelled
 from weft.ir.graph import Graph, Value
-from weft.ir.types import Type
+from weft.ir.types import Type, undivided
 from weft.record.control.borders import Border, CarriedNode
 from weft.record.recorder import GraphRecorder, Written
 
@@ -100,7 +100,7 @@ class NestedRecorder(GraphRecorder):
 
     def input(self, kind: Type) -> Tensor:
         """A new input of this graph."""
-        value = Value(kind)
+        value = Value(undivided(kind))
         self.inputs.append(value)
         return symbolic(value, self)
 
@@ -128,7 +128,7 @@ class NestedRecorder(GraphRecorder):
         found = self.captured.get(key)
         if found is None:
             stand_in = tensor_of(SymbolicArray(outer, self.parent), self.history(tensor))
-            found = self.captured[key] = (stand_in, Value(outer.type))
+            found = self.captured[key] = (stand_in, Value(undivided(outer.type)))
         return found[1]
 
     def _stand_in(self, tensor: Tensor, value: Value) -> Tensor:
@@ -369,7 +369,7 @@ def close(recorders: Sequence[NestedRecorder]) -> list[Tensor]:
         taken: list[Value] = []
         for key in operands:
             known = nested.captured.get(key)
-            taken.append(Value(key[0].type) if known is None else known[1])
+            taken.append(Value(undivided(key[0].type)) if known is None else known[1])
         set_inputs(nested.graph, [*taken, *nested.inputs])
     return list(operands.values())
 
