@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -89,8 +90,9 @@ class Passed(threading.Thread):
             if inside:
                 inside = not _ENDS.match(line)
                 continue
-            self._target.write(line.decode(errors="replace"))
-            self._target.flush()
+            with contextlib.suppress(BrokenPipeError):  # nobody reads: the ranks go on
+                self._target.write(line.decode(errors="replace"))
+                self._target.flush()
 
 
 #: What mpich's mpiexec prints of a rank that ended, from a first to a last line, and on its own.
