@@ -22,11 +22,11 @@ from weft.distributed.planning.costs import Costs, chain_of
 from weft.distributed.planning.cuts import all_cuts, balanced_cuts
 from weft.distributed.planning.links import group_of
 from weft.distributed.planning.pattern import BACKWARD, FORWARD
-from weft.distributed.planning.prediction import predict
+from weft.distributed.planning.prediction import predict, run_of
 from weft.distributed.planning.search import CHUNKS, SAMPLES
 from weft.distributed.planning.splits import WHOLE
 from weft.distributed.planning.spread import Spread, spread
-from weft.distributed.planning.timetable import Task, order_of, timetable
+from weft.distributed.planning.timetable import Task, in_flight, order_of, timetable
 from weft.nn import functional as F
 
 
@@ -281,6 +281,20 @@ def test_bubbles_fall_out_of_the_events(count: int) -> None:
         assert found.seconds - work == pytest.approx(work * (stages - 1) / count / chunks)
 
 
+@pytest.mark.parametrize(("schedule", "chunks"), [("1f1b", 1), ("gpipe", 1), ("interleaved", 3)])
+@pytest.mark.parametrize(("stages", "count"), [(1, 4), (3, 3), (3, 12), (4, 8)])
+def test_as_many_micro_batches_are_in_flight_as_the_order_has(
+    schedule: str, chunks: int, stages: int, count: int
+) -> None:
+    for device in range(stages):
+        alive, fullest = [0] * chunks, [0] * chunks
+        for forward, _, chunk in order_of(schedule, stages, count, device, chunks):
+            alive[chunk] += 1 if forward else -1
+            if sum(alive) > sum(fullest):
+                fullest = alive[:]
+        assert in_flight(schedule, stages, count, device, chunks) == fullest
+
+
 def test_tasks_do_not_overlap_and_keep_their_order() -> None:
     found = timetable([[1.0, 2.0]] * 3, [[2.0, 3.0]] * 3, 0.25, 6, "interleaved", keep_tasks=True)
     assert len(found.tasks) == 3 * 2 * 2 * 6
@@ -367,6 +381,9 @@ def everything(step: distributed.Outline, cluster: Cluster) -> float:
                     found = predict(costs, plan, least_memory=thrifty)
                 except DistributedError:
                     break
+                run = run_of(costs, plan, least_memory=thrifty)
+                assert run.bound() <= found.seconds * (1 + 1e-9), plan
+                assert run.memory_floor() <= found.memory, plan
                 if found.fits:
                     best = min(best, found.seconds)
     return best
@@ -381,6 +398,7 @@ def everything(step: distributed.Outline, cluster: Cluster) -> float:
         ((8192, 8192, 8192, 8192), 4, 4, 3.2e9, 2),
         ((4096, 4096, 4096, 4096), 64, 4, 2.3e9, 8),
         ((2048, 2050, 2048, 6), 6, 6, 80e9, 3),
+        ((16384, 8192, 64, 32), 4, 2, 80e9, 2),
     ],
 )
 def test_the_plan_is_the_best_of_all(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import accumulate, combinations, pairwise
 
 from weft.base.errors import DistributedError
@@ -40,6 +41,11 @@ def balanced_cuts(times: Sequence[float], parts: int) -> tuple[int, ...]:
     >>> balanced_cuts([1, 1, 1, 3, 1, 1], 3)
     (0, 3, 4)
     """
+    return _balanced(tuple(times), parts)
+
+
+@lru_cache(maxsize=1024)  # what is traded for memory often changes no times
+def _balanced(times: tuple[float, ...], parts: int) -> tuple[int, ...]:
     sums = [0.0, *accumulate(times)]
     count = len(times)
     low = max(max(times), sums[-1] / parts)

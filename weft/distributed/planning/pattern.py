@@ -50,6 +50,7 @@ class Entry:
 class Pattern:
     """The numbers of a kind of units, for one size of a micro-batch.
 
+    bases       for each value the one that it is a view of, with all of its elements
     stored      values of the forward that are kept for the backward
     kept        values made once per step that are kept
     weights     parameters, by place
@@ -65,6 +66,7 @@ class Pattern:
     dtypes: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     outside: dict[int, Value] = field(default_factory=dict)
+    bases: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
     weights: list[int] = field(default_factory=list)
@@ -255,6 +257,7 @@ class _Maker:
         for entry, base in zip(pattern.entries, bases, strict=True):
             if base >= 0:
                 base_of[entry.outputs[0]] = base_of[base]
+        pattern.bases = [base_of[i] for i in range(len(pattern.shapes))]
         wanted: dict[int, set[int]] = {}  # base -> kernels that read it
         late: set[int] = set()  # bases of the forward that the backward reads
         phase_of = {i: entry.phase for entry in pattern.entries for i in entry.outputs}

@@ -14,7 +14,7 @@ from weft.distributed.planning.links import group_of
 from weft.distributed.planning.parallel_plan import ParallelPlan
 from weft.distributed.planning.pattern import BACKWARD, FORWARD, ONCE
 from weft.distributed.planning.splits import WHOLE
-from weft.distributed.planning.timetable import Timetable, timetable
+from weft.distributed.planning.timetable import Timetable, in_flight, timetable
 
 __all__ = ["Memory", "Prediction", "Stage", "StepRun", "check", "general_name", "predict", "run_of"]
 
@@ -200,7 +200,8 @@ class StepRun:
         plan = self.plan
         weights = gradients = state = live = 0.0
         working = 0.0
-        for place, part in enumerate(self.of(device)):
+        counts = in_flight(plan.schedule, plan.pipeline, self.count, device, plan.chunks)
+        for part, alive in zip(self.of(device), counts, strict=True):
             held = 0.0
             for i in part:
                 found = self.spreads[i]
@@ -211,7 +212,7 @@ class StepRun:
                 held += taken if self.recomputes(i) else taken + found.stored
                 once = found.stored if self.recomputes(i) else 0.0
                 working = max(working, once + 2 * found.given)
-            live += held * self.in_flight(device, place)
+            live += held * alive
         shares = plan.data
         if plan.sharded != "none":
             state /= shares
@@ -220,16 +221,6 @@ class StepRun:
             weights, gradients = weights / shares, gradients / shares
             working += 2 * whole
         return Memory(weights, gradients, state, live, working)
-
-    def in_flight(self, device: int, place: int) -> int:
-        """How many micro-batches have had their forward, but not their backward, at most."""
-        plan, count = self.plan, self.count
-        if plan.schedule == "gpipe":
-            return count
-        if plan.schedule == "interleaved":
-            ahead = (plan.pipeline - 1 - device) * 2 + (plan.chunks - 1) * plan.pipeline + 1
-            return min(count, -(-ahead // plan.chunks) + plan.pipeline * (place == 0))
-        return min(count, plan.pipeline - device)
 
     def reduce(self, device: int) -> list[tuple[float, float]]:
         """For each unit of a stage, last first: seconds of its backward, and of the sum of its
@@ -389,11 +380,9 @@ class StepRun:
 
     def bound(self) -> float:
         """The least time of a step, wherever the chain is cut."""
-        plan, longest = self.plan, max(map(sum, zip(self.forward, self.backward, strict=True)))
-        each = max(self.work / plan.pipeline, longest)
-        if plan.schedule == "interleaved":
-            return max(self.count * self.work / plan.pipeline, self.work)
-        return self.work + (self.count - 1) * each
+        longest = max(map(sum, zip(self.forward, self.backward, strict=True)))
+        each = max(self.work / self.plan.pipeline, longest)  # of the stage that works most
+        return max(self.count * each, self.work)
 
     def memory_floor(self) -> float:
         """The least bytes on the fullest device, without activations."""

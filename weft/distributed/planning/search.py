@@ -264,13 +264,7 @@ class _Search:
 
     def _bound(self, made: ParallelPlan) -> float:
         """The least time of all variants: without recomputation, nothing shared out."""
-        alone = replace(made, overlap=True, cuts=None)
-        count = self.costs.outline.batch // (made.data * made.micro_batch)
-        if made.pipeline > 1 and count % made.pipeline == 0 and self.pins.get("chunks") != 1:
-            alone = replace(alone, schedule="interleaved", chunks=2)
-            if len(self.costs.chain.units) < 2 * made.pipeline:
-                alone = replace(alone, schedule="1f1b", chunks=1)
-        return run_of(self.costs, alone).bound()
+        return run_of(self.costs, made).bound()
 
     # --- one candidate -------------------------------------------------------------------------
 
@@ -312,8 +306,11 @@ class _Search:
 
     def _take(self, made: ParallelPlan, thrifty: bool) -> None:
         for cuts in self._cuts(made):
+            try:
+                found = predict(self.costs, replace(made, cuts=cuts), least_memory=thrifty)
+            except DistributedError:  # equal layers cannot be shared evenly
+                continue
             self.tried += 1
-            found = predict(self.costs, replace(made, cuts=cuts), least_memory=thrifty)
             if not found.fits:
                 continue
             self._note(found.plan, "slower", found.seconds, memory=found.memory)
@@ -324,6 +321,8 @@ class _Search:
         units, parts = len(self.costs.chain.units), made.pipeline * made.chunks
         if "cuts" in self.pins or parts == 1 or comb(units - 1, parts - 1) > MOST_CUTS:
             yield made.cuts
+            if "cuts" not in self.pins and parts > 1:
+                yield "even"
         else:
             yield from all_cuts(units, parts)
 

@@ -236,7 +236,7 @@ class _Search:
                 state.open_bytes[entry.outputs[0]] = pending
             return
         phase = entry.phase
-        made = tuple([state.converted.get((i, phase), ()) for i in entry.inputs])
+        made = tuple([self._made(i, phase, state) for i in entry.inputs])
         pending_here = tuple([state.open_bytes.get(i, 0.0) for i in entry.inputs])
         others = tuple([layouts.get(i, WHOLE) for i in entry.others])
         key = id(entry), tuple(have), made, pending_here, others
@@ -249,15 +249,24 @@ class _Search:
                 layouts[i] = needed
                 state.open_bytes.pop(i, None)
             elif had != needed:
-                known = state.converted.get((i, phase), ())
+                place = self.pattern.bases[i] if needed == WHOLE else i
+                known = state.converted.get((place, phase), ())
                 if needed not in known:
-                    state.converted[i, phase] = (*known, needed)
+                    state.converted[place, phase] = (*known, needed)
         for out, layout in zip(entry.outputs, outs, strict=True):
             layouts[out] = layout
         state.seconds[phase] += cost
         state.talk[phase] += talk
         state.sums[phase] += sums
         state.flops[phase] += flops
+
+    def _made(self, place: int, phase: int, state: _State) -> tuple[int, ...]:
+        """The layouts that a value was brought to in this phase; a view is whole if its base is."""
+        own = state.converted.get((place, phase), ())
+        base = self.pattern.bases[place]
+        if base != place and WHOLE in state.converted.get((base, phase), ()):
+            return (*own, WHOLE)
+        return own
 
     def _choose(
         self,
@@ -437,7 +446,7 @@ class _Search:
         for place, wanted, phase in asked:
             have = state.layouts.get(place, WHOLE)
             layout = wanted if self._divides(place, wanted) else WHOLE
-            if have not in (layout, OPEN) and layout not in state.converted.get((place, phase), ()):
+            if have not in (layout, OPEN) and layout not in self._made(place, phase, state):
                 spent = self._convert(have, layout, pattern.sizes[place])
                 state.talk[phase] += spent
                 state.sums[phase] += spent > 0

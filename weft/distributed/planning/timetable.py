@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from weft.base.errors import DistributedError
 
-__all__ = ["SCHEDULES", "Task", "Timetable", "order_of", "timetable"]
+__all__ = ["SCHEDULES", "Task", "Timetable", "in_flight", "order_of", "timetable"]
 
 SCHEDULES = ("1f1b", "gpipe", "interleaved")
 
@@ -67,17 +67,31 @@ def order_of(schedule: str, stages: int, count: int, device: int, chunks: int = 
         ]
         forward = [(True, i, chunk) for i, chunk in work]
         backward = [(False, i, chunks - 1 - chunk) for i, chunk in work]
-        ahead = min((stages - 1 - device) * 2 + (chunks - 1) * stages, len(forward))
-        if count == stages:
-            ahead = len(forward)
     else:
         forward = [(True, i, 0) for i in range(count)]
         backward = [(False, i, 0) for i in range(count)]
-        ahead = min(stages - 1 - device, count)
+    ahead = _ahead(schedule, stages, count, device, chunks)
     found = forward[:ahead]
     for one, two in zip(forward[ahead:], backward, strict=False):
         found += [one, two]
     return found + backward[len(forward) - ahead :]
+
+
+def _ahead(schedule: str, stages: int, count: int, device: int, chunks: int) -> int:
+    """How many forwards a device does before it begins to alternate."""
+    if schedule == "gpipe" or (schedule == "interleaved" and count == stages):
+        return count * chunks
+    if schedule == "interleaved":
+        return min((stages - 1 - device) * 2 + (chunks - 1) * stages, count * chunks)
+    return min(stages - 1 - device, count)
+
+
+def in_flight(schedule: str, stages: int, count: int, device: int, chunks: int = 1) -> list[int]:
+    """For each chunk of a device, how many micro-batches have had their forward, but not their
+    backward, when it begins to alternate; from there on, one ends for each that begins."""
+    first = min(_ahead(schedule, stages, count, device, chunks) + 1, count * chunks)
+    turns, rest = divmod(first, stages * chunks)
+    return [turns * stages + min(max(rest - c * stages, 0), stages) for c in range(chunks)]
 
 
 def timetable(
