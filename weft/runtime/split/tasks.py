@@ -76,8 +76,11 @@ def _engine_error(node: Node, name: str, what: str, error: Exception) -> DeviceE
 
 
 def _check(node: Node, name: str, array: Any, value: Value) -> None:
-    """An array of an engine is what its segment says: machine code reads as much memory."""
+    """An array of an engine is what its segment says: machine code reads as much memory. What is on
+    a GPU is no array of NumPy's."""
     kind = value.tensor_type
+    if str(kind.device) != CPU:
+        return
     same = isinstance(array, np.ndarray) and array.dtype == kind.dtype.numpy
     if same and array.ndim == kind.ndim:
         sizes = zip(kind.shape, array.shape, strict=True)
