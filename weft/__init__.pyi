@@ -21,6 +21,7 @@ from weft.autodiff.api import detect_anomaly as detect_anomaly
 from weft.autodiff.api import stop_gradient as stop_gradient
 from weft.autodiff.check import *
 from weft.autodiff.checkpoint import *
+from weft.autodiff.custom_op import *
 from weft.autodiff.function import *
 from weft.autodiff.in_place import *
 from weft.autodiff.transforms.forward import *

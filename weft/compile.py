@@ -18,6 +18,7 @@ from weft.ir.contexts import is_lowered
 from weft.ir.graph import Graph
 from weft.ir.interpret import PreparedGraph
 from weft.ir.signature import OutputRouting
+from weft.ir.types import TensorType
 from weft.passes.contract import Pass
 from weft.passes.lowering.lift import LiftControlFlow
 from weft.passes.pipeline import has_registered, optimize, passes
@@ -27,8 +28,7 @@ from weft.record.make_graph import caller_of
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
-from weft.runtime.lazy_imports import code_maker, dataflow, make_ready, split
-from weft.runtime.sharded import is_sharded, sharded
+from weft.runtime.lazy_imports import code_maker, dataflow, make_ready, sharded, split
 from weft.runtime.split.options import Split
 
 __all__ = ["compile", "trace"]
@@ -276,7 +276,17 @@ def _over_ranks(
     make: Callable[..., Executable], graph: Graph, routing: OutputRouting | None = None
 ) -> Executable:
     """The executable of a graph; of one that lies over a mesh, that of this rank."""
-    return sharded(graph, routing, make) if is_sharded(graph) else make(graph, routing)
+    if _may_lie_over_ranks(graph) and sharded().is_sharded(graph):
+        made: Executable = sharded().sharded(graph, routing, make)
+        return made
+    return make(graph, routing)
+
+
+def _may_lie_over_ranks(graph: Graph) -> bool:
+    """Whether a graph may say how a value lies over a mesh."""
+    return any(
+        isinstance(value.type, TensorType) and value.type.cuts is not None for value in graph.inputs
+    ) or any(node.op.collective for part in graph.walk() for node in part.nodes)
 
 
 def _on_one(backend: Backend, check: bool | None) -> Callable[..., Executable]:

@@ -169,7 +169,7 @@ def results(out: Any, size: int) -> list[Tensor]:
     ]
 
 
-#: Those of stacks, which only graphs have, are tried by test_transforms_control, and that of the
+#: Those of collectives are tried by tests/distributed. Those of stacks, which only graphs have, are tried by test_transforms_control, and that of the
 #: numbers that loops carry by test_loop_counters.
 RULES = [
     op
@@ -177,6 +177,7 @@ RULES = [
     if (op.batch is not None or op.elementwise)
     and not op.name.startswith("random_")
     and Trait.STACK not in op.traits
+    and not op.collective
     and op.name not in ("fits_int64", "python_defined")
 ]
 

@@ -136,6 +136,7 @@ TESTED_ELSEWHERE = {
     *("broadcast_shapes", "unravel_index"),  # test_names.py
 }
 OPS_TESTED_ELSEWHERE = {
+    "layout",  # tests/distributed/test_layouts.py
     *("gather", "setitem"),  # test_indexing.py
     "to_device",  # test_registration.py
     "log_gamma_slope",  # test_random_more.py

@@ -15,6 +15,8 @@ import numpy as np
 import weft
 from weft import distributed
 from weft.base.world import current_world, ranks_of
+from weft.core.bind import bind
+from weft.ir.op import OPS
 
 AXES = {"a": 2, "b": 2}
 RANKS = 4
@@ -59,6 +61,15 @@ def _exchanged(split: int, concat: int) -> Callable[[Arrays, int], Any]:
         return np.concatenate([np.split(x, len(arrays), split)[place] for x in arrays], concat)
 
     return oracle
+
+
+def _bound(name: str, x: weft.Tensor, **attrs: Any) -> weft.Tensor:
+    """A card that only the compiler calls."""
+    if name == "own_part":
+        x = distributed.broadcast(x)
+    mesh = distributed.mesh.current_mesh().axes
+    out: weft.Tensor = bind(OPS[name], x, mesh=mesh, over=tuple(AXES), **attrs)
+    return out
 
 
 D = distributed
@@ -143,6 +154,13 @@ ROWS = [
     Row("broadcast b", lambda x: D.broadcast(x, "b", root=1), lambda a, _: a[1], "b"),
     Row("send around", lambda x: D.send(x, SHIFT), _sent(SHIFT)),
     Row("send one", lambda x: D.send(x, [(1, 0)], "a"), _sent([(1, 0)]), "a"),
+    Row("own part", lambda x: _bound("own_part", x, axis=1), lambda a, p: np.split(a[0], 4, 1)[p]),
+    Row(
+        "placed part",
+        lambda x: D.all_reduce(_bound("placed_part", x, axis=0)),
+        lambda a, _: np.concatenate(a),
+    ),
+    Row("first only", lambda x: D.all_reduce(_bound("first_only", x)), lambda a, _: a[0]),
     Row("send nothing", lambda x: D.send(x, []), _sent([])),
     Row(
         "transposed",

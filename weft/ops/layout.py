@@ -45,6 +45,6 @@ LAYOUT = Op(
     lambda xp, x, *, mesh, axes, terms: x.copy(),
     vjp=(_vjp,),
     batch=_batch,
-    traits=Trait.LINEAR | Trait.ANYWHERE,
+    traits=Trait.LINEAR | Trait.ANYWHERE | Trait.COLLECTIVE,
     may_fail=False,
 )

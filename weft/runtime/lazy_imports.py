@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.runtime.machine_code import MachineCode
 
 __all__ = ["checked_program", "code_maker", "dataflow", "generators", "machine_code", "make_ready"]
-__all__ += ["split"]
+__all__ += ["sharded", "split"]
 
 
 @functools.cache
@@ -35,6 +35,11 @@ def dataflow() -> Any:
 def split() -> Any:
     """The module `weft.runtime.split.program`."""
     return importlib.import_module("weft.runtime.split.program")
+
+
+def sharded() -> Any:
+    """The module `weft.runtime.sharded`."""
+    return importlib.import_module("weft.runtime.sharded")
 
 
 def machine_code(program: Any) -> MachineCode:

@@ -80,7 +80,7 @@ def rank_program(
     whole = optimize(_without_cuts(graph), [DropStopGradient(), *passes()])
     for part in whole.walk():
         for node in part.nodes:
-            if node.op.collective:
+            if node.op.collective and node.op is not LAYOUT:
                 raise DistributedError(
                     f"{node.op.name} is called in a program that layouts split over ranks",
                     op=node.op.name,
