@@ -169,8 +169,8 @@ def results(out: Any, size: int) -> list[Tensor]:
     ]
 
 
-#: Those of collectives are tried by tests/distributed. Those of stacks, which only graphs have, are tried by test_transforms_control, and that of the
-#: numbers that loops carry by test_loop_counters.
+#: Those of collectives are tried by tests/distributed, those of stacks, which only graphs have, by
+#: test_transforms_control, and that of the numbers that loops carry by test_loop_counters.
 RULES = [
     op
     for op in OPS.values()
