@@ -405,7 +405,7 @@ class Module:
             texts.append(text)
         if same:
             for at, text in enumerate(texts):
-                if "call i32 @" in text and any(f"@{name}" in text for name in same):
+                if any(f"@{name}" in text for name in same):
                     texts[at] = _MENTIONED.sub(lambda n: f"@{same.get(n[1], n[1])}", text)
         return self._joined(texts)
 
