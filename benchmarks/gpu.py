@@ -4,17 +4,21 @@ Each library runs in a process of its own. Times are the best of several rounds 
 waited for at the end of the round, in µs for one call. float32 products and convolutions are exact
 in all libraries; works named …_tf32 allow all of them TF32. All libraries compute with the same
 numbers; how far their losses of three steps (or results and sums of gradients) lie apart is shown.
-Of Weft's programs, the kernels that take longest follow, in µs.
+Of Weft's programs, the kernels that take longest follow, in µs. With --first, seconds of the first
+call of a work, with empty caches and in a second process.
 
-    python3 benchmarks/gpu.py [--only NAME …] [--libraries NAME …] [--limit SECONDS]
+    python3 benchmarks/gpu.py [--only NAME …] [--libraries NAME …] [--limit SECONDS] [--first]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -325,18 +329,15 @@ def with_jax(name: str) -> Callable[[], Any]:
     return both
 
 
-def measure(library: str, name: str) -> None:
-    start = time.perf_counter()
+def prepared(library: str, name: str) -> tuple[Callable[[], Any], Callable[[], None], float]:
+    """What runs a work once, what waits for it, and when its library was there."""
     fast = name.endswith("tf32")
-    if library == "jax" and name == "while":
-        print(json.dumps({"refused": "reverse mode through a while of unknown length"}))
-        return
     if library == "jax":
         import jax
 
         precision = "tensorfloat32" if fast else "highest"
         jax.config.update("jax_default_matmul_precision", precision)
-        imported = time.perf_counter() - start
+        imported = time.perf_counter()
         run = with_jax(name)
         last: list[Any] = [None]
 
@@ -344,36 +345,74 @@ def measure(library: str, name: str) -> None:
             last[0] = run()
             return last[0]
 
-        def wait() -> None:
-            jax.block_until_ready(last[0])
+        return again, lambda: jax.block_until_ready(last[0]), imported
+    if library == "weft":
+        import weft as torch
+
+        compiled: Callable[[Any], Any] = torch.compile
     else:
-        if library == "weft":
-            import weft as torch
+        import torch
 
-            compiled: Callable[[Any], Any] = torch.compile
-        else:
-            import torch
+        torch.backends.cudnn.allow_tf32 = fast
+        mode = {"torch.graphs": "reduce-overhead"}.get(library)
+        compiled = (lambda f: f) if library == "torch" else lambda f: torch.compile(f, mode=mode)
+    torch.set_float32_matmul_precision("high" if fast else "highest")
+    imported = time.perf_counter()
+    return torch_like(torch, name, compiled), torch.cuda.synchronize, imported
 
-            torch.backends.cudnn.allow_tf32 = fast
-            mode = {"torch.graphs": "reduce-overhead"}.get(library)
-            compiled = (
-                (lambda f: f) if library == "torch" else lambda f: torch.compile(f, mode=mode)
-            )
-        torch.set_float32_matmul_precision("high" if fast else "highest")
-        imported = time.perf_counter() - start
-        again = torch_like(torch, name, compiled)
-        wait = torch.cuda.synchronize
+
+def measure(library: str, name: str) -> None:
+    start = time.perf_counter()
+    if library == "jax" and name == "while":
+        print(json.dumps({"refused": "reverse mode through a while of unknown length"}))
+        return
+    again, wait, imported = prepared(library, name)
     ready = time.perf_counter() - start
     values = numbers(again())
     wait()
     first = time.perf_counter() - start
     if name in STEPS:
         values += [number for _ in range(2) for number in numbers(again())]
-    found = {"us": timed(again, wait), "first": first, "ready": ready, "import": imported}
+    found = {"us": timed(again, wait), "first": first, "ready": ready, "import": imported - start}
     print(json.dumps(found | {"values": values}))
     if library == "weft":
         _describe()
         _profile(again)
+
+
+def first_call(library: str, name: str) -> None:
+    """Seconds of a first call, when parameters and inputs are on the GPU."""
+    again, wait, _ = prepared(library, name)
+    wait()
+    start = time.perf_counter()
+    again()
+    wait()
+    print(f"{time.perf_counter() - start:.3f}", flush=True)
+
+
+def first_calls(libraries: list[str], names: list[str], limit: float) -> None:
+    """First calls with empty caches, and in a second process. Python's modules are compiled before,
+    as by an installation."""
+    for name in names:
+        line = f"{name}, first call:"
+        for library in libraries:
+            with tempfile.TemporaryDirectory() as folder:
+                environment = {k: v for k, v in os.environ.items() if "DONTWRITE" not in k}
+                environment["PYTHONPYCACHEPREFIX"] = f"{folder}/modules"
+                found = []
+                for cache in ("before", "cache", "cache"):
+                    for word in ("WEFT_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+                        place = Path(folder, cache, word)
+                        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        environment[word] = str(place)
+                    command = [sys.executable, __file__, "--run-first", library, name]
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        done = subprocess.run(
+                            command, capture_output=True, text=True, timeout=limit, env=environment
+                        )
+                        found.append((done.stdout or done.stderr).strip()[-200:])
+            line += f" {library} {' s, from disk '.join(found[1:])} s;"
+        print(line, flush=True)
 
 
 def numbers(result: Any) -> list[float]:
@@ -453,10 +492,18 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=WORKS, choices=WORKS)
     parser.add_argument("--libraries", nargs="*", default=LIBRARIES, choices=LIBRARIES)
     parser.add_argument("--limit", type=float, default=60, help="seconds for one measurement")
+    parser.add_argument("--first", action="store_true", help="measure first calls instead")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--run-first", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.run:
         measure(*given.run)
+        return
+    if given.run_first:
+        first_call(*given.run_first)
+        return
+    if given.first:
+        first_calls(given.libraries, given.only, given.limit)
         return
     for name in given.only:
         line, more, agreed = f"{name}:", [], {}

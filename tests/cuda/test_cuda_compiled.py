@@ -89,6 +89,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "stack of products": (lambda x: x @ x.mT, [(2, 3, 4, 6)]),
     "one matrix for a stack": (lambda x, w: x @ w, [(2, 3, 4, 6), (6, 2)]),
     "concat": (lambda x, y: weft.concat([x, y * 2, x], axis=1), [(3, 4), (3, 2)]),
+    "concat of unlike parts": (
+        lambda x, y: weft.concat([x, y, y * 2, x[:, :5], weft.tanh(x)], axis=1),
+        [(3, 90), (3, 1)],
+    ),
     "concat of many": (lambda x: weft.concat([x + i for i in range(70)], axis=1), [(3, 4)]),
     "twice": (lambda x: (x + 1, x + 1, x), [(3,)]),
     "0-d": (lambda x: weft.exp(x) + 1, [()]),
@@ -215,6 +219,25 @@ def test_results_are_not_overwritten() -> None:
     double = native(lambda x: x * 2)
     kept = [double(weft.asarray([float(i)], device="cuda")) for i in range(8)]
     assert [x.item() for x in kept] == [2.0 * i for i in range(8)]
+
+
+def test_who_keeps_all_results_gets_graphs_too() -> None:
+    """Once there are graphs, nothing is launched kernel by kernel."""
+
+    def work(x: weft.Tensor) -> Any:
+        y = weft.sort(x * 2)
+        return (y - 1).sum(), y
+
+    compiled, kept = native(work), []
+    x = values(40, 48).cuda()
+    for number in range(9):
+        x += 1
+        kept.append((compiled(x), work(x)))
+        if number == 4:
+            program(compiled)._single = None
+    for (total, y), (want, rows) in kept:
+        assert total.item() == pytest.approx(want.item(), rel=1e-5)
+        assert y.tolist() == rows.tolist()
 
 
 def test_a_target_out_of_range() -> None:

@@ -18,7 +18,9 @@ import weft.nn.functional as F
 from weft import nn
 from weft.codegen.cuda.emitter import CudaEmitter
 from weft.codegen.cuda.ptx import ptx
+from weft.core.tensor import wrap
 from weft.passes.lowering.lower import lowered
+from weft.runtime.cuda import opening
 from weft.runtime.cuda.program import CudaProgram
 from weft.schedule.planner import plan_program
 from weft.schedule.verify import verify_plan
@@ -185,9 +187,12 @@ def test_an_index_out_of_range_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_gradients_of_embeddings_have_the_bits_of_the_cpu(dtype: str) -> None:
-    rows = weft.asarray(np.random.default_rng(1).integers(0, 6, (5, 9)))
-    weight = weft.asarray(np.random.default_rng(2).standard_normal((6, 35))).astype(dtype)
+@pytest.mark.parametrize(("shape", "size"), [((5, 9), 6), ((1,), 3), ((7, 53), 200), ((8, 16), 3)])
+def test_gradients_of_embeddings_have_the_bits_of_the_cpu(
+    shape: tuple[int, ...], size: int, dtype: str
+) -> None:
+    rows = weft.asarray(np.random.default_rng(1).integers(0, size, shape))
+    weight = weft.asarray(np.random.default_rng(2).standard_normal((size, 35))).astype(dtype)
 
     def gradients(weight: weft.Tensor, rows: weft.Tensor) -> Any:
         def loss(weight: weft.Tensor) -> weft.Tensor:
@@ -205,3 +210,27 @@ def test_long_rows_are_left_to_cupy() -> None:
     x = values(100_000)
     np.testing.assert_array_equal(compiled(x.cuda()).numpy(), np.sort(x.numpy()) * 2)
     assert [node.op.name for node in program(compiled).calls] == ["sort"]
+
+
+def test_inputs_may_lie_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are moved in pieces of 16 bytes; those that lie between such are copied before."""
+    driver, launched = opening.driver(), []
+    launch = driver.launch
+
+    def noted(function: Any, blocks: int, threads: int, addresses: Any) -> None:
+        launched.append(addresses[0])
+        launch(function, blocks, threads, addresses)
+
+    monkeypatch.setattr(driver, "launch", noted)
+    read = weft.compile(lambda table, rows: F.embedding(rows, table), backend="native")
+    lies = set()
+    memory, rows = np.arange(40, dtype=np.float32), weft.asarray([[3, 0], [1, 3]])
+    for start in range(4):
+        part = memory[start : start + 32].reshape((4, 8))
+        table = wrap(opening.cupy().asarray(memory)[start : start + 32].reshape((4, 8)))
+        lies.add(driver.address(table._data) % 16)
+        for _ in range(3):
+            found = read(table, rows.cuda()).numpy()
+            np.testing.assert_array_equal(found, F.embedding(rows, weft.asarray(part)).numpy())
+    assert lies == {0, 4, 8, 12}
+    assert {address % 16 for address in launched} == {0}

@@ -7,6 +7,8 @@ The code is that of the target but for how a kernel learns its numbers and waits
 from __future__ import annotations
 
 import ctypes
+import functools
+import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,6 +48,7 @@ class EmulatedDriver:
         self.seconds: dict[str, float] = {}
         self.log: list[str] = []
         self.prepared: set[Convolution] = set()
+        self.random = random.Random(0)  # decides in which order parts run that do not wait
         self._libraries: list[Any] = []
         self._graphs: list[list[Callable[[], None]]] = []  # that are captured, the innermost last
 
@@ -175,6 +178,26 @@ class EmulatedDriver:
                 work()
 
         self._start(branch)
+
+    def parts(self, after: Sequence[Sequence[int]], start: Callable[[int], None]) -> None:
+        """Parts of a graph run in any order that they may: another one in each launch."""
+        if not self._graphs:
+            for number in range(len(after)):
+                start(number)
+            return
+        made = [self._captured(functools.partial(start, number)) for number in range(len(after))]
+        needed = [set(one) for one in after]
+
+        def run() -> None:
+            done: set[int] = set()
+            while len(done) < len(made):
+                ready = [i for i in range(len(made)) if i not in done and needed[i] <= done]
+                number = self.random.choice(ready)
+                for work in made[number]:
+                    work()
+                done.add(number)
+
+        self._start(run)
 
     def in_turn(self, before: int) -> int:
         return before

@@ -206,6 +206,9 @@ class _Planner:
             for name in found:
                 if name.value in dies:
                     dies[name.value] = max(dies[name.value], number)
+        if not has_dims(sizes.values()):
+            for key, size in sizes.items():
+                dies[key] = min(dies[key] + self.target.lingers(size), len(steps) - 1)
         if self.target.late:
             sizes = self._apart(sizes, born, dies, late)
         if not has_dims(sizes.values()):

@@ -93,6 +93,11 @@ class Target(ABC):
         """How a scan is split into parts of its rows for threads; None if that does not pay."""
         return None
 
+    def lingers(self, _size: int) -> int:
+        """For how many steps the memory of a buffer is not used again once it is dead: where steps
+        may run at the same time, the one that uses it would have to wait."""
+        return 0
+
     def late_in(self, _size: int) -> Set[str]:
         """The late names that a size depends on."""
         return frozenset()

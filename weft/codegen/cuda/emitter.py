@@ -32,7 +32,7 @@ from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType, TensorType
-from weft.ops.cards import CONCAT, MATMUL, NLL, WHILE
+from weft.ops.cards import MATMUL, NLL, WHILE
 from weft.ops.stacks import STACK_POP
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
@@ -59,8 +59,6 @@ FLAG, STACKS, EMPTY_STACKS = "flag", "stacks", "empty stacks"
 ATTENTIONS = {"attention": emit_attention, "attention_grad": emit_attention_grad}
 #: The memory of the plan of a whole program.
 ARENA = "arena"
-#: Parts that are joined by a kernel each; more of them are items of one kernel.
-FEW_PARTS = 8
 #: Bytes of a value on a stack that many blocks copy.
 LARGE = 1 << 12
 #: The most threads of a kernel of one block.
@@ -203,7 +201,6 @@ class CudaEmitter(Emitter):
             return [Kernel(one.name, 1, max(each, 2500.0), scratch) for one in made]
         node = step.nodes[0]
         known = node.op is not NLL or (not self.inside and is_input(node.inputs[1]))
-        known = known and (node.op is not CONCAT or len(node.inputs) <= FEW_PARTS)
         if group.kind == "kernel" and node.op.name in NODES and known:
             leaves = [op for op in group.operands[node] if isinstance(op, Leaf)]
             if len(leaves) < len(node.inputs):
@@ -218,10 +215,10 @@ class CudaEmitter(Emitter):
             dense = all(isinstance(op, Leaf) for op in group.operands[node])
             own = FAILING_NODES[node.op.name](self.module, name.replace(".", "_"), node)
             if dense and own:
-                self._launches[step] = tuple(own)
+                self._launches[step] = tuple(own[0])
                 self._flagged.add(step)
                 self.may_fail = True
-                return [Kernel(one.name, 1, 2500.0) for one in own]
+                return [Kernel(one.name, 1, 2500.0, own[1]) for one in own[0]]
         if group.kind == "kernel" and node.op.name in ITEM_OPS:
             items = emit_items(self.module, name, node)
             if items is None:

@@ -39,6 +39,10 @@ ATTENTION_LAYOUTS = {
 MOST_PARTS = 400
 
 
+#: Bytes of a buffer, and for how many steps its memory is not used again: 64 and 128 MB in all.
+LINGERS = ((1 << 20, 64), (1 << 25, 4))
+
+
 class CudaTarget(Target):
     """A GPU. What has no kernel here is called: its card runs on the GPU's arrays."""
 
@@ -89,6 +93,9 @@ class CudaTarget(Target):
             return ATTENTION_LAYOUTS[node.op.name][place]
         is_matrix = node.op is MATMUL or (node.op is MATMUL_BIAS and place < 2)
         return Layout.MATRIX if is_matrix else Layout.DENSE
+
+    def lingers(self, size: int) -> int:
+        return next((steps for most, steps in LINGERS if size <= most), 0)
 
     def may_fail(self, group: Group) -> bool:
         node = group.nodes[0]

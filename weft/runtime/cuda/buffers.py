@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import InternalError
 from weft.codegen.cuda.emitter import ARENA, EMPTY_STACKS, FLAG, Result, Work
 from weft.ir.graph import Value
+from weft.runtime.cuda.branches import Part
+from weft.schedule.memory import size_of_type
 from weft.schedule.plan import Arena, Constant, Input, Output
+from weft.schedule.target import Target
 
 if TYPE_CHECKING:
     from weft.runtime.cuda.program import CudaProgram
@@ -69,3 +72,23 @@ class Buffers:
             if place is None:
                 return program._base  # a result that nobody reads
         return program._driver.address(self.array(value))
+
+    def part(self, work: Work, target: Target) -> Part:
+        """What some work reads and writes."""
+        named = {value for value in work.buffers if isinstance(value, str)}
+        if work.kind == "flow" or not named <= {FLAG}:
+            return Part(alone=True)
+        step, may_stop = work.step, target.may_fail(work.step.group)
+        made = {*step.outputs, *(step.nodes[0].outputs if step.kind != "loop" else ())}
+        reads: list[tuple[int, int]] = []
+        writes: list[tuple[int, int]] = []
+        for value in dict.fromkeys(work.buffers):
+            size = step.room if value is None else 4
+            if isinstance(value, Value):
+                size = size_of_type(value.type)
+            if size:
+                is_written = value in made or (may_stop if value == FLAG else value is None)
+                (writes if is_written else reads).append((self.address(value, work), size))
+        if work.kind == "convolution":
+            writes.append((1, 1))  # the memory of the library, as all of them do
+        return Part(reads, writes)

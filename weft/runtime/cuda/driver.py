@@ -16,6 +16,7 @@ from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
 from weft.core.call_errors import out_of_memory
 from weft.runtime.cuda.biased import BiasedProducts
+from weft.runtime.cuda.branches import LANES, lanes
 from weft.runtime.cuda.conditional import Conditional
 from weft.runtime.cuda.convolutions import Dnn, is_there
 from weft.runtime.cuda.modules import load
@@ -75,6 +76,10 @@ class Driver(Protocol):
         self, predicate: int, flag: int, yes: Callable[[], None], no: Callable[[], None]
     ) -> None:
         """What one of two functions starts: the first where a byte is not 0."""
+
+    def parts(self, after: Sequence[Sequence[int]], start: Callable[[int], None]) -> None:
+        """Start `start(0)`, `start(1)`… While work is captured, each waits for those parts alone
+        whose numbers `after` has."""
 
     def in_turn(self, before: int) -> int:
         """The stream into which work goes now; waits for `before`, if that is another one."""
@@ -137,6 +142,7 @@ class CupyDriver:
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._nodes: Conditional | None = None
         self._conditional: Conditional | None = None  # while work is captured
+        self._lanes = [self._stream]
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         if not names:
@@ -161,16 +167,21 @@ class CupyDriver:
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         if self._blas is None:
             self._blas = Blas(self._cupy)
-        self._blas.use(self._cupy.cuda.get_current_stream().ptr)
+        self._use(self._blas)
         self._blas.product(call, dtype, result, addresses)
+
+    def _use(self, blas: Blas) -> int:
+        """Let products go into the current stream, with the memory of its lane; its address."""
+        stream: int = self._cupy.cuda.get_current_stream().ptr
+        blas.use(stream, next((i for i, x in enumerate(self._lanes) if x.ptr == stream), 0))
+        return stream
 
     def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         if self._blas is None:
             self._blas = Blas(self._cupy)
         if self._biased is None:
             self._biased = BiasedProducts()
-        stream = self._cupy.cuda.get_current_stream().ptr
-        self._blas.use(stream)
+        stream = self._use(self._blas)
         self._biased.product(call, dtype, addresses, stream, self._blas.room)
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
@@ -235,6 +246,30 @@ class CupyDriver:
             runtime.memcpyAsync(ctypes.addressof(number), address, size, kind, stream.ptr)
         stream.synchronize()
 
+    def parts(self, after: Sequence[Sequence[int]], start: Callable[[int], None]) -> None:
+        if self._conditional is None:
+            for number in range(len(after)):
+                start(number)
+            return
+        done: dict[int, Any] = {}
+        begin, used = self._recorded(self._stream), {0: -1}  # the last part of each lane
+        for number, (lane, others) in enumerate(lanes(after)):
+            stream = self._lanes[lane]
+            if lane not in used:
+                stream.wait_event(begin)
+            for one in others:
+                stream.wait_event(done[one])
+            with stream:
+                start(number)
+            done[number], used[lane] = self._recorded(stream), number
+        for lane in used.keys() - {0}:
+            self._stream.wait_event(done[used[lane]])
+
+    def _recorded(self, stream: Any) -> Any:
+        event = self._cupy.cuda.Event(disable_timing=True)
+        event.record(stream)
+        return event
+
     def in_turn(self, before: int) -> int:
         now: int = self._cupy.cuda.get_current_stream().ptr
         if now != before:
@@ -250,6 +285,10 @@ class CupyDriver:
         before.synchronize()
         if self._nodes is None:
             self._nodes = Conditional(self._cupy, self.machine)
+        while len(self._lanes) < LANES:
+            self._lanes.append(cuda.Stream(non_blocking=True))
+        if self._blas is not None:
+            self._blas.prepare(LANES)
         with stream:
             stream.begin_capture()
             self._conditional = self._nodes

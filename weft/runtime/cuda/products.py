@@ -120,13 +120,16 @@ def _broadcast(view: View, stack: Shape) -> list[int]:
 
 
 class Blas:
-    """A handle of cuBLAS with memory of its own."""
+    """A handle of cuBLAS with memory of its own: a piece for each of the products that run at the
+    same time."""
 
     def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
         self._library = _load()
         self._handle = ctypes.c_void_p()
         self._check(self._library.cublasCreate_v2(ctypes.byref(self._handle)))
-        self._work = cupy.empty(_WORKSPACE, dtype="u1")
+        self._work: list[Any] = []
+        self.prepare(1)
         self.room = 0, _WORKSPACE  # the memory of the stream in use: its address and its size
         self._one = {4: ctypes.c_float(1), 8: ctypes.c_double(1)}
         self._zero = {4: ctypes.c_float(0), 8: ctypes.c_double(0)}
@@ -135,13 +138,18 @@ class Blas:
         if status:
             raise InternalError(f"cuBLAS returned status {status}")
 
-    def use(self, stream: int) -> None:
-        """Let what follows go into a stream, given by its address."""
+    def prepare(self, count: int) -> None:
+        """Have so many pieces of memory."""
+        while len(self._work) < count:
+            self._work.append(self._cupy.empty(_WORKSPACE, dtype="u1"))
+
+    def use(self, stream: int, piece: int = 0) -> None:
+        """Let what follows go into a stream, given by its address, with that piece of memory."""
         library, handle = self._library, self._handle
         self._check(library.cublasSetStream_v2(handle, ctypes.c_void_p(stream)))
-        work = ctypes.c_void_p(self._work.data.ptr), ctypes.c_size_t(_WORKSPACE)
+        work = ctypes.c_void_p(self._work[piece].data.ptr), ctypes.c_size_t(_WORKSPACE)
         self._check(library.cublasSetWorkspace_v2(handle, *work))
-        self.room = self._work.data.ptr, _WORKSPACE
+        self.room = self._work[piece].data.ptr, _WORKSPACE
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         """Run one call on operands of a dtype and a result of another at these addresses."""

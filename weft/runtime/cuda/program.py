@@ -39,6 +39,7 @@ from weft.ir.literal import Literal
 from weft.ir.types import TensorType
 from weft.passes.lowering.biased_products import MATMUL_BIAS
 from weft.passes.lowering.on_device import on_device
+from weft.runtime.cuda.branches import waits
 from weft.runtime.cuda.buffers import Buffers
 from weft.runtime.cuda.driver import Driver, Flag
 from weft.runtime.cuda.flow import run_flow
@@ -52,8 +53,9 @@ from weft.schedule.layouts import LINE
 
 __all__ = ["CudaProgram"]
 
-#: Sets of addresses for which a graph is kept, and graphs for one of them: the results of the
-#: call before are mostly still held.
+#: Sets of addresses for which graphs are kept, and graphs for one of them that give away their
+#: results: those of the call before are mostly still held. One more keeps its own and copies them:
+#: for callers that hold on to many results.
 ADDRESSES, GRAPHS = 8, 2
 #: An input that came at so many other addresses is copied to a place of its own.
 MOVES = 2
@@ -130,6 +132,7 @@ class CudaProgram(Program):
         self._checks = [(numbers[value], launch) for value, launch in emitter.checks]
         self._flag: Flag | None = None
         self._may_fail = emitter.may_fail
+        self._target = emitter.target
         names += [launch.name for _, launch in self._checks]
         self._functions = driver.load(emitter.module.text() if names else "", names)
         #: What its parts took to make, in seconds.
@@ -260,18 +263,23 @@ class CudaProgram(Program):
         self._captured[key] = entries  # the most recent one comes last
         if len(self._captured) > ADDRESSES:
             del self._captured[next(iter(self._captured))]
-        found = next((entry for entry in entries if entry.is_free()), None)
-        if found is None and len(entries) == GRAPHS:
-            return self._single(inputs, known, self._new_outputs(self._taken(inputs)))
+        found = next((entry for entry in entries[:GRAPHS] if entry.is_free()), None)
+        copies = found is None and len(entries) >= GRAPHS
+        if found is None and len(entries) > GRAPHS:
+            found = entries[-1]
         if found is None:
             found = self._capture(inputs, known)
             if found is None:
                 return self._single(inputs, known, self._new_outputs(self._taken(inputs)))
             entries.append(found)
         found.launch()
+        outputs = self._new_outputs(self._taken(inputs)) if copies else found.outputs
+        for to, own in zip(outputs, found.outputs, strict=True) if copies else ():
+            if own is not None:
+                self._driver.copy(self._driver.address(to), self._driver.address(own), own.nbytes)
         return [
             inputs[self._in_place[number]]._data if number in self._in_place else array
-            for number, array in enumerate(found.outputs)
+            for number, array in enumerate(outputs)
         ]
 
     def _check_inputs(self, inputs: list[Tensor]) -> None:
@@ -285,8 +293,7 @@ class CudaProgram(Program):
             self._flag = self._driver.flag()
         self._flag.clear()
         for number, launch in todo:
-            array = inputs[number]._data
-            array = array if self._lies(array) else array.copy()
+            array = self._usual(inputs[number]._data)
             at = [self._driver.address(array), self._flag.address]
             self._driver.launch(self._functions[launch.name], launch.blocks, launch.threads, at)
         if self._flag.read():
@@ -324,6 +331,9 @@ class CudaProgram(Program):
         aligned = self._driver.address(array) % LINE == 0
         return aligned and bool(array.flags.c_contiguous)
 
+    def _usual(self, array: Any) -> Any:
+        return array if self._lies(array) else array.copy()
+
     def _taken(self, inputs: list[Tensor]) -> dict[int, Any]:
         return {output: inputs[number]._data for output, number in self._in_place.items()}
 
@@ -335,10 +345,10 @@ class CudaProgram(Program):
             array = inputs[number]._data
             if number not in staged:
                 at = address(array)
-                if settled or (at == last[number] and self._lies(array)):
+                usual = self._lies(array)
+                if settled or (at == last[number] and usual):
                     found.append(at)
                     continue
-                usual = self._lies(array)
                 self._moves[number] = self._moves.get(number, -1) + 1 if usual else MOVES
                 last[number] = at
                 if self._moves[number] < MOVES:
@@ -404,7 +414,7 @@ class CudaProgram(Program):
     ) -> list[Any]:
         """Kernel by kernel."""
         arrays = [
-            x._data if _is_host(value) or self._lies(x._data) else x._data.copy()
+            x._data if _is_host(value) else self._usual(x._data)
             for value, x in zip(self._lowered.inputs, inputs, strict=True)
         ]
         self._run(Buffers(self, arrays, outputs, known))
@@ -417,7 +427,7 @@ class CudaProgram(Program):
             self._driver.prepare(call)
         outputs = self._new_outputs(taken)
         buffers = Buffers(self, arrays, outputs, known)
-        launch = self._driver.capture(lambda: self._run(buffers))
+        launch = self._driver.capture(lambda: self._run(buffers, apart=True))
         if launch is None:
             return None
         own = [None if number in taken else array for number, array in enumerate(outputs)]
@@ -425,8 +435,13 @@ class CudaProgram(Program):
 
     # --- what runs ------------------------------------------------------------------------------
 
-    def _run(self, buffers: Buffers) -> None:
-        self._launch(self._rest, buffers)
+    def _run(self, buffers: Buffers, *, apart: bool = False) -> None:
+        """`apart`: what does not wait for each other may run at the same time."""
+        if apart:
+            after = waits([buffers.part(work, self._target) for work in self._rest])
+            self._driver.parts(after, lambda at: self._launch(self._rest[at : at + 1], buffers))
+        else:
+            self._launch(self._rest, buffers)
         for number, value in enumerate(self._plan.root.results):
             if number in self._host_results or number in self._written:
                 continue
