@@ -10,6 +10,7 @@ import ctypes
 import functools
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -198,6 +199,14 @@ class EmulatedDriver:
                 done.add(number)
 
         self._start(run)
+
+    def timed(self, runs: Sequence[Callable[[], None]]) -> list[tuple[int, int]]:
+        found, first = [], time.perf_counter_ns()
+        for run in runs:
+            start = time.perf_counter_ns()
+            run()
+            found.append((start - first, time.perf_counter_ns() - first))
+        return found
 
     def in_turn(self, before: int) -> int:
         return before

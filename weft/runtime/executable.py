@@ -13,20 +13,34 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from weft.base.errors import RangeError
 from weft.core.autocast import as_recorded
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
-from weft.ir.graph import Graph
+from weft.ir.graph import Graph, Node
 from weft.ir.signature import OutputRouting
 from weft.runtime.output_routing import Call, deliver
 
 if TYPE_CHECKING:
     from weft.runtime.machine_code import MachineCode
+    from weft.schedule.plan import Work
 
-__all__ = ["Executable", "Instrument", "Program", "instrumented"]
+__all__ = ["Executable", "Instrument", "Program", "StepTime", "instrumented"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What a part of a run took: nodes of the graph, and when it began and ended, in ns from the
+    start of the run. `kind` is that of an event of a profile; `work`, its arithmetic and bytes."""
+
+    nodes: list[Node]
+    kind: str
+    start: int
+    stop: int
+    work: Work
 
 
 class Program:
@@ -72,6 +86,12 @@ class Program:
     def inserted(self) -> Sequence[Any]:
         """The collectives that splitting it over ranks inserted: see `weft.passes.layouts`."""
         return ()
+
+    def timed_steps(
+        self,
+    ) -> Callable[[list[Tensor]], tuple[list[Tensor], list[StepTime]]] | None:
+        """A call that also tells what each step took, part by part; None if there is none."""
+        return None
 
     def machine_code(self) -> MachineCode | None:
         """Its machine code, to be inspected; None if it has none of its own."""

@@ -114,7 +114,11 @@ def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
         program = run.executable.program.for_inputs(run.inputs)
         code = program.machine_code()
         if code is None:
-            report.notes.append(f"{run.executable.name} is interpreted: {program.reason}")
+            how = "is interpreted"
+            if program.timed_steps() is not None:  # it has kernels, which cannot be run alone
+                _compare_whole(report, run)
+                how = "is compared as a whole"
+            report.notes.append(f"{run.executable.name} {how}: {program.reason}")
             continue
         if _has_late_sizes(run.executable.graph()):
             report.notes.append(f"{run.executable.name} is not compared: its sizes depend on data")
@@ -124,6 +128,14 @@ def compare_kernels(name: str, runs: Sequence[GraphRun]) -> KernelComparison:
             known[id(program)] = _Checking(code, report, prefix)
         known[id(program)].check(run)
     return report
+
+
+def _compare_whole(report: KernelComparison, run: GraphRun) -> None:
+    graph = run.executable.graph()
+    wanted, _ = replayed(graph, run.inputs)
+    difference = first_difference(wanted, run.outputs, Tolerance())
+    if difference is not None and report.first is None:
+        report.whole = Finding("code", "return", None, (), difference.text, "one of its kernels")
 
 
 def _has_late_sizes(graph: Graph) -> bool:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
+from weft.inspect.arrays import copy_of
 from weft.inspect.frames import Frame, Frames
 from weft.ir.graph import Graph, Node
 from weft.ir.interpret import PreparedGraph
@@ -47,9 +46,8 @@ class GraphRun:
 
 def copied(value: Any) -> Any:
     """A copy of a tensor; other values, such as stacks, are returned as they are."""
-    if isinstance(value, Tensor) and isinstance(value._data, np.ndarray):
-        return wrap(value._data.copy())
-    return value
+    data = copy_of(value) if isinstance(value, Tensor) else None
+    return value if data is None else wrap(data)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from weft.capture.trace.captured import Captured
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.core.structure import changed
 from weft.core.tensor import Tensor
+from weft.inspect.arrays import array_of
 from weft.ops.generator import default_generator
 
 __all__ = ["State", "arrays_of"]
@@ -229,7 +230,7 @@ def _put_back(holder: Any, kept: Any) -> None:
 
 
 def _copied(data: Any) -> Any:
-    return data.copy() if isinstance(data, np.ndarray) else data
+    return data.copy() if hasattr(data, "flags") else data  # of NumPy or of a device
 
 
 def arrays_of(roots: dict[str, Any]) -> dict[str, Any]:
@@ -237,11 +238,10 @@ def arrays_of(roots: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def note(path: str, x: Tensor) -> None:
-        if isinstance(x._data, np.ndarray):
-            found.setdefault(path, x._data.copy())
-        grad = getattr(x, "_grad", None)
-        if grad is not None and isinstance(grad._data, np.ndarray):
-            found.setdefault(f"{path}.grad", grad._data.copy())
+        for name, one in ((path, x), (f"{path}.grad", getattr(x, "_grad", None))):
+            array = None if one is None else array_of(one)
+            if array is not None:
+                found.setdefault(name, array.copy())
 
     walk = _Walk(note, lambda _: None)
     for path, root in roots.items():

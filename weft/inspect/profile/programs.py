@@ -18,11 +18,11 @@ from weft.ir.graph import Node
 from weft.ir.interpret import PreparedGraph, RunObserver
 from weft.ir.types import TensorType
 from weft.runtime.dataflow.timeline import Timeline
-from weft.runtime.executable import Executable, Program
+from weft.runtime.executable import Executable, Program, StepTime
 from weft.runtime.machine_code import MachineCode
 from weft.runtime.output_routing import Call
 from weft.runtime.timed import KernelRun, Site, TimedProgram, read_runs, site_totals
-from weft.schedule.plan import GraphPlan, Step, work_of
+from weft.schedule.plan import GraphPlan, Step, Work, work_of
 
 __all__ = ["Programs"]
 
@@ -55,6 +55,9 @@ class Programs:
             recorded = program.recorder()
             if recorded is not None:
                 return self._in_frames(executable, recorded, inputs)
+            by_steps = program.timed_steps()
+            if by_steps is not None:
+                return self._by_steps(executable, by_steps, inputs)
             code = program.machine_code()
             if code is None:
                 return self._interpreted(executable, program, inputs)
@@ -89,6 +92,26 @@ class Programs:
             self.found += _kernel_events(timed, name, ran, beyond)
             self.memory += _memory(timed.code, timed.sites, ran)
         self._kept.clear()
+
+    # --- GPUs -----------------------------------------------------------------------------------
+
+    def _by_steps(
+        self,
+        executable: Executable,
+        call: Callable[[list[Tensor]], tuple[list[Tensor], list[StepTime]]],
+        inputs: list[Tensor],
+    ) -> list[Tensor]:
+        name, start, thread = executable.name, now(), threading.get_ident()
+        with self._eager.resting():
+            outputs, steps = call(inputs)
+        device = executable.program.for_inputs(inputs).device
+        self.found.append(Event(name, "run", start, now(), thread, name))
+        for step in steps:
+            times = start + step.start, start + step.stop
+            made = _event(step.nodes, step.kind, step.work, name, *times, thread)
+            made.device = device
+            self.found.append(made)
+        return outputs
 
     # --- the interpreter ----------------------------------------------------------------------
 
@@ -179,7 +202,7 @@ def _kernel_events(
     whole = sorted([one for one in ran if not sites[one.site].part], key=lambda one: one.start)
     for one in whole[:MOST]:
         site = sites[one.site]
-        made = _event(site, steps.get(id(site.group)), name, one.start, one.stop, one.thread)
+        made = _site_event(site, steps.get(id(site.group)), name, one.start, one.stop, one.thread)
         found.append(made)
         times, events = starts.setdefault(site.kernel, ([], []))
         times.append(one.start)
@@ -195,21 +218,32 @@ def _kernel_events(
     ):
         if not site.part and count:  # only their sum is kept
             end = ran[-1].stop
-            rest = _event(site, steps.get(id(site.group)), name, end - took, end, 0)
+            rest = _site_event(site, steps.get(id(site.group)), name, end - took, end, 0)
             rest.count = count
             found.append(rest)
     return found
 
 
-def _event(
+def _site_event(
     site: Site, step: Step | None, program: str, start: int, stop: int, thread: int
 ) -> Event:
-    nodes = site.group.nodes
     kinds = {"call": "call", "control": "control"}
     kind = "control" if site.inner else kinds.get(site.group.kind, "kernel")
+    work = step.work() if step is not None and kind == "kernel" else None
+    return _event(site.group.nodes, kind, work, program, start, stop, thread)
+
+
+def _event(
+    nodes: list[Node],
+    kind: str,
+    work: Work | None,
+    program: str,
+    start: int,
+    stop: int,
+    thread: int,
+) -> Event:
     ops = list(dict.fromkeys(node.op.name for node in nodes))
     label = " ".join(ops[:4]) + (f" … {len(ops) - 4} more" if len(ops) > 4 else "")
-    work = step.work() if step is not None and kind == "kernel" else None
     return Event(
         *(label, kind, start, stop, thread, program, _places(nodes)),
         *((work.flops, work.bytes) if work is not None else (0, 0)),

@@ -85,7 +85,9 @@ def rows_by(events: Iterable[Event], key: str, peak: Peak | None) -> list[Row]:
         if event.holds_others or event.kind == "compile":
             continue
         least = 0.0
-        if peak is not None and (event.flops or event.bytes):
+        # The peak is that of the CPU.
+        on_cpu = not event.device.startswith("cuda")
+        if peak is not None and on_cpu and (event.flops or event.bytes):
             at_best = (
                 event.flops / peak.flops(event.itemsize),
                 event.bytes / peak.moved(event.bytes),

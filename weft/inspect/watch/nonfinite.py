@@ -8,27 +8,24 @@ from typing import Any
 import numpy as np
 
 from weft.core.tensor import Tensor
+from weft.inspect.arrays import array_of
 
 __all__ = ["count_text", "created", "summary"]
 
 A = {"NaN": "a NaN", "inf": "an inf"}
 
 
-def array_of(value: Any) -> np.ndarray[Any, Any] | None:
+def floats_of(value: Any) -> np.ndarray[Any, Any] | None:
     """The array of a floating-point tensor; None for other values."""
-    if not isinstance(value, Tensor):
-        return None
-    array = value._data
-    if isinstance(array, np.ndarray) and array.dtype.kind in "fcV":
-        return array
-    return None
+    array = array_of(value)
+    return array if array is not None and array.dtype.kind in "fcV" else None
 
 
 def worst(values: Sequence[Any]) -> str:
     """Whether tensors contain a "NaN", else an "inf"; else empty."""
     found = ""
     for value in values:
-        array = array_of(value)
+        array = floats_of(value)
         if array is not None and not np.isfinite(array).all():
             if np.isnan(array).any():
                 return "NaN"
@@ -55,7 +52,7 @@ def count_text(outputs: Sequence[Any], what: str) -> str:
     """2 of 6 elements"""
     asks = np.isnan if what == "NaN" else np.isinf
     for value in outputs:
-        array = array_of(value)
+        array = floats_of(value)
         if array is not None and asks(array).any():
             return f"{int(asks(array).sum())} of {array.size} elements"
     return ""
@@ -65,8 +62,8 @@ def summary(value: Any) -> str:
     """A tensor's type and range: f32[2,3] in [-1, 0.5]"""
     if not isinstance(value, Tensor):
         return type(value).__name__
-    array = value._data
-    if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind == "c":
+    array = array_of(value)
+    if array is None or not array.size or array.dtype.kind == "c":
         return str(value.type)
     if array.size == 1:
         return f"{value.type} = {array.reshape(-1)[0]!s}"

@@ -81,6 +81,10 @@ class Driver(Protocol):
         """Start `start(0)`, `start(1)`… While work is captured, each waits for those parts alone
         whose numbers `after` has."""
 
+    def timed(self, runs: Sequence[Callable[[], None]]) -> list[tuple[int, int]]:
+        """Start some work, one by one; when each began and ended on the GPU, in ns from the first
+        start. Waits for all of it."""
+
     def in_turn(self, before: int) -> int:
         """The stream into which work goes now; waits for `before`, if that is another one."""
 
@@ -118,6 +122,22 @@ class _PinnedFlag:
         return self._value.value
 
 
+#: Waits for some cycles of a clock.
+_DELAY = """
+declare i64 @llvm.nvvm.read.ptx.sreg.clock64()
+define ptx_kernel void @weft_delay(i64 %cycles) {
+entry:
+  %start = call i64 @llvm.nvvm.read.ptx.sreg.clock64()
+  br label %again
+again:
+  %now = call i64 @llvm.nvvm.read.ptx.sreg.clock64()
+  %spent = sub i64 %now, %start
+  %more = icmp ult i64 %spent, %cycles
+  br i1 %more, label %again, label %done
+done:
+  ret void
+}
+"""
 #: What LLVM makes code for: newer GPUs run the code of older ones.
 _ARCHES = (70, 75, 80, 86, 89, 90)
 
@@ -143,6 +163,7 @@ class CupyDriver:
         self._nodes: Conditional | None = None
         self._conditional: Conditional | None = None  # while work is captured
         self._lanes = [self._stream]
+        self._delay: Any = None
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         if not names:
@@ -264,6 +285,27 @@ class CupyDriver:
             done[number], used[lane] = self._recorded(stream), number
         for lane in used.keys() - {0}:
             self._stream.wait_event(done[used[lane]])
+
+    def timed(self, runs: Sequence[Callable[[], None]]) -> list[tuple[int, int]]:
+        cuda = self._cupy.cuda
+        if self._delay is None:
+            self._delay = load(self._cupy, _DELAY, ["weft_delay"], self.machine)[0]["weft_delay"]
+        # The GPU waits until most is started: else times between launches would count.
+        cycles = min(len(runs) * 40_000, 40_000_000)
+        self._delay((1,), (1,), (self._cupy.uint64(cycles),))
+        events = []
+        for run in runs:
+            start, stop = cuda.Event(), cuda.Event()
+            start.record()
+            run()
+            stop.record()
+            events.append((start, stop))
+        cuda.get_current_stream().synchronize()
+        first = events[0][0]
+        return [
+            tuple(int(cuda.get_elapsed_time(first, at) * 1e6) for at in pair)  # type: ignore[misc]
+            for pair in events
+        ]
 
     def _recorded(self, stream: Any) -> Any:
         event = self._cupy.cuda.Event(disable_timing=True)

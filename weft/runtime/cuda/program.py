@@ -10,9 +10,11 @@ where they are; inputs that come at ever new addresses are copied to a place of 
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,7 @@ from weft.runtime.cuda.flow import run_flow
 from weft.runtime.cuda.planning import check, device_of, lowered_for_gpu, planned
 from weft.runtime.cuda.products import gemms
 from weft.runtime.cuda.stacks import Stacks
-from weft.runtime.executable import Program
+from weft.runtime.executable import Program, StepTime
 from weft.runtime.interpreted import interpreted
 from weft.schedule.groups import Leaf
 from weft.schedule.layouts import LINE
@@ -236,12 +238,21 @@ class CudaProgram(Program):
     # --- a call ---------------------------------------------------------------------------------
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
+        return self._called(inputs, self._outputs)
+
+    def timed_steps(self) -> Callable[[list[Tensor]], tuple[list[Tensor], list[StepTime]]]:
+        return self._timed
+
+    def _called(
+        self, inputs: list[Tensor], run: Callable[[list[Tensor]], list[Any]]
+    ) -> list[Tensor]:
+        """The results of a run, which gives arrays."""
         # All calls share the arena, and so one stream at a time.
         with self._lock, self._driver.place:
             self._stream = self._driver.in_turn(self._stream)
-            outputs = self._outputs(inputs)
+            outputs = run(inputs)
             while self._may_fail and self._failed_run(inputs):
-                outputs = self._outputs(inputs)
+                outputs = run(inputs)
             for number, value in self._host_results.items():
                 found = self._last_known[1][value]
                 outputs[number] = found.reshape(self._lowered.outputs[number].tensor_type.shape)
@@ -413,12 +424,46 @@ class CudaProgram(Program):
         self, inputs: list[Tensor], known: dict[Value, Any], outputs: list[Any]
     ) -> list[Any]:
         """Kernel by kernel."""
+        self._run(self._buffers(inputs, known, outputs))
+        return outputs
+
+    def _buffers(
+        self, inputs: list[Tensor], known: dict[Value, Any], outputs: list[Any]
+    ) -> Buffers:
         arrays = [
             x._data if _is_host(value) else self._usual(x._data)
             for value, x in zip(self._lowered.inputs, inputs, strict=True)
         ]
-        self._run(Buffers(self, arrays, outputs, known))
-        return outputs
+        return Buffers(self, arrays, outputs, known)
+
+    def _timed(self, inputs: list[Tensor]) -> tuple[list[Tensor], list[StepTime]]:
+        """The results, and what each part of the program took, launched one by one."""
+        found: list[StepTime] = []
+
+        def run(inputs: list[Tensor]) -> list[Any]:
+            self._check_inputs(inputs)
+            known = self._known(inputs)
+            outputs = self._new_outputs(self._taken(inputs) if self._may_take(inputs) else {})
+            buffers = self._buffers(inputs, known, outputs)
+            parts = [functools.partial(self._launch, [work], buffers) for work in self._rest]
+            times = self._driver.timed([*parts, lambda: self._copy_results(buffers)])
+            found[:] = map(self._step_time, self._rest, times)
+            return outputs
+
+        return self._called(inputs, run), found
+
+    def _step_time(self, work: Work, times: tuple[int, int]) -> StepTime:
+        steps = [work.step]
+        if any(isinstance(one, Result) for one in work.buffers):  # it is the whole program
+            steps = [step for step in self._plan.root.steps if step.kind != "call"]
+        nodes = [node for step in steps for node in step.nodes]
+        parts = [step.work() for step in steps]
+        whole = replace(
+            parts[0],
+            flops=sum(part.flops for part in parts),
+            bytes=sum(part.bytes for part in parts),
+        )
+        return StepTime(nodes, "call" if work.kind == "call" else "kernel", *times, whole)
 
     def _capture(self, inputs: list[Tensor], known: dict[Value, Any]) -> _Captured | None:
         arrays = [self._staged.get(number, x._data) for number, x in enumerate(inputs)]
@@ -442,6 +487,10 @@ class CudaProgram(Program):
             self._driver.parts(after, lambda at: self._launch(self._rest[at : at + 1], buffers))
         else:
             self._launch(self._rest, buffers)
+        self._copy_results(buffers)
+
+    def _copy_results(self, buffers: Buffers) -> None:
+        """Results that are elsewhere."""
         for number, value in enumerate(self._plan.root.results):
             if number in self._host_results or number in self._written:
                 continue
