@@ -176,6 +176,11 @@ class CudaProgram(Program):
             for work in every
             if work.kind == "product"
         }
+        #: Whether there are products on tensor cores, which are not to share the GPU.
+        self._narrow = any(
+            work.kind == "product" and work.step.nodes[0].inputs[0].tensor_type.dtype.itemsize < 4
+            for work in every
+        )
         self._convolutions = {
             id(work): made
             for work in every
@@ -482,7 +487,7 @@ class CudaProgram(Program):
 
     def _run(self, buffers: Buffers, *, apart: bool = False) -> None:
         """`apart`: what does not wait for each other may run at the same time."""
-        if apart:
+        if apart and not self._narrow:
             after = waits([buffers.part(work, self._target) for work in self._rest])
             self._driver.parts(after, lambda at: self._launch(self._rest[at : at + 1], buffers))
         else:
