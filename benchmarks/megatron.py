@@ -132,7 +132,8 @@ def outlined(row: Row) -> Any:
 
 def simulated(row: Row, step: Any, cluster: Any = None, **pins: Any) -> Any:
     """The plan with the published degrees."""
-    degrees = {"data": row.data, "tensor": row.tensor, "pipeline": row.pipeline}
+    degrees: dict[str, Any] = {"data": row.data, "tensor": row.tensor, "pipeline": row.pipeline}
+    degrees["schedule"] = "interleaved" if row.pipeline > 1 else "1f1b"
     cluster = cluster or distributed.Cluster.a100(row.gpus)
     return distributed.plan(step, cluster, **{**AS_PUBLISHED, **degrees, **pins})
 

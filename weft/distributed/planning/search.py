@@ -346,13 +346,16 @@ class _Search:
     def _schedules(self, made: ParallelPlan) -> Iterator[tuple[str, int]]:
         units = len(self.costs.chain.units)
         asked = self.pins.get("schedule")
-        if asked != "interleaved" and "chunks" not in self.pins:
-            yield (asked or "1f1b"), 1
+        if self.pins.get("chunks", 1) == 1:
+            plain = ("1f1b", "gpipe") if made.pipeline > 1 else ("1f1b",)
+            for schedule in self._choices("schedule", plain):
+                if schedule != "interleaved":
+                    yield schedule, 1
         if asked in (None, "interleaved") and made.pipeline > 1:
             count = self.costs.outline.batch // (made.data * made.micro_batch)
             most = units // made.pipeline
             for chunks in self._choices("chunks", [c for c in CHUNKS if c <= most]):
-                if count % made.pipeline == 0:
+                if chunks > 1 and count % made.pipeline == 0:
                     yield "interleaved", chunks
 
     def _note(
