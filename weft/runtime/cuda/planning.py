@@ -7,7 +7,7 @@ from dataclasses import replace
 from weft.base.config import verifies_plans
 from weft.base.device import CPU, Device
 from weft.codegen.contract import NotNative
-from weft.codegen.cuda.attention import attends
+from weft.codegen.cuda.attention.eligible import attends
 from weft.codegen.cuda.attention.joined import joined
 from weft.codegen.cuda.emitter import CudaEmitter, NotForBlock
 from weft.codegen.cuda.machine import GpuMachine
