@@ -193,6 +193,31 @@ def test_loops_keep_layouts() -> None:
     assert [str(v.type) for v in loop.outputs] == ["f32[4,4]", "f32[100,4]"]
 
 
+def summed_up(x: weft.Tensor) -> weft.Tensor:
+    def body(c: tuple[weft.Tensor, weft.Tensor], row: weft.Tensor) -> tuple[Any, weft.Tensor]:
+        total, h = c
+        h = weft.tanh(h + row)
+        return (total + h.mT @ row, h), h.sum(axis=1)
+
+    (total, _), sums = weft.scan(body, (weft.zeros((4, 4)), weft.zeros((8, 4))), x)
+    return total.sum() + sums.sum()
+
+
+def test_what_loops_carry_gets_the_layout_of_what_they_compute() -> None:
+    """Sums over the batch are added up once, behind the loop."""
+    graph = weft.make_graph(summed_up, weft.spec((100, 8, 4)))
+    graph.inputs[0].type = graph.inputs[0].type.cut(Cuts(((), ("data",), ())))
+    made = rank_program(graph, MESH)
+    (loop,) = [node for node in made.laid_out.nodes if node.op.loop]
+    assert [str(v.type) for v in loop.outputs] == [
+        "f32[4,4]{+data}",
+        "f32[8{data},4]",
+        "f32[100,8{data}]",
+    ]
+    (local,) = [node for node in made.local.nodes if node.op.loop]
+    assert not [node for node in local.graphs[0].nodes if node.op.collective]
+
+
 def test_eager_calls_are_refused() -> None:
     def rank() -> None:
         x = distributed.split(weft.ones(4), "ranks")
