@@ -47,6 +47,7 @@ class ShardedProgram(Program):
         self._make = make
         self._split: RankProgram | None = None
         self._inner: Executable | None = None
+        self._started = False
         self._layouts: Layouts = ()
         self._others: dict[Layouts, ShardedProgram] = {}
 
@@ -55,6 +56,8 @@ class ShardedProgram(Program):
         """The whole program with its layouts, and that of this rank."""
         if self._split is None:
             mesh = mesh_of(self.captured) or self._mesh
+            if not mesh:
+                raise DistributedError("this program is split at its first call")
             self._split = rank_program(self.captured, mesh, self._written)
         return self._split
 
@@ -80,22 +83,33 @@ class ShardedProgram(Program):
 
     def call(self, inputs: list[Tensor]) -> list[Tensor]:
         layouts = _layouts(inputs)
-        if self._inner is not None and layouts != self._layouts:
+        if self._started and layouts != self._layouts:
             return self._other(layouts).call(inputs)
         given = self._given(inputs)
         return self._laid_out(self.inner.program.call(given), range(len(self.split.outputs)))
 
     def routed_call(self, routing: OutputRouting) -> Call | None:
-        written = tuple(routing.values.values())
+        written = frozenset(routing.values.values())
+        known: list[bool] = []
+        cut: list[int] = []  # the inputs that are parts, and those of them that are written
+        owned: list[int] = []
         listed = [i for i in range(len(self.captured.outputs)) if i not in routing.values]
         gradients = [(listed.index(i), to) for i, to in routing.gradients.items()]
         left = [place for place, i in enumerate(listed) if routing.is_listed(i)]
 
         def run(inputs: list[Tensor]) -> list[Tensor]:
-            given = self._given(inputs)
-            for i in written:
+            if not self._started:
+                self._start(inputs)
+            if not known:
+                known.append(True)
+                cut.extend([i for i, cuts in enumerate(self._layouts) if cuts is not None])
+                owned.extend([i for i in cut if i in written])
+            given = inputs.copy()
+            for i in cut:  # guards say that the layouts are those of the first call
+                given[i] = inputs[i]._data.tensor
+            for i in owned:
                 data = inputs[i]._data
-                if data.__class__ is Parts and getrefcount(data) > _HELD:
+                if getrefcount(data) > _HELD:
                     # Somebody else holds the part that is about to be written.
                     inputs[i]._data = Parts(data.local, data.shape, data.cuts, data.mesh)
                     given[i] = inputs[i]._data.tensor
@@ -116,7 +130,7 @@ class ShardedProgram(Program):
 
     def _given(self, inputs: list[Tensor]) -> list[Tensor]:
         """The tensors of this rank."""
-        if self._inner is None:
+        if not self._started:
             self._start(inputs)
         return [x._data.tensor if x._data.__class__ is Parts else x for x in inputs]
 
@@ -149,6 +163,8 @@ class ShardedProgram(Program):
             if isinstance(value.type, TensorType) and value.type.cuts != cuts:
                 value.type = value.type.cut(cuts)
         self.captured = graph
+        self._started = True
+        self._split = self._inner = None
         mesh = self.split.mesh
         check_mesh(mesh, current_world().size)
         if current_world().size > 1:
