@@ -87,7 +87,7 @@ def _draw(function: Any, least: int, most: int, dtype: DType) -> Callable[..., A
         set_back(state)
         return function(*args)
 
-    drawn.__name__ = function.__name__
+    drawn.__name__ = drawn.__qualname__ = name.removesuffix("()")
 
     def handle(hooks: Hooks, *args: Any, **kwargs: Any) -> Any:
         fits = not kwargs and least <= len(args) <= most and _may_record(hooks)
