@@ -156,8 +156,10 @@ def test_memory_is_freed_when_no_result_can_go_backward_any_more() -> None:
     first, second, third = compiled(w, v)
     node = first.grad_fn
     first.backward()
-    assert node.release is not None
+    assert not node.is_freed()
     third.backward()
+    assert node.is_freed()
+    assert not node.arrays
     with pytest.raises(FreedError):
         second.backward()
     (again, _, _) = compiled(w, v)

@@ -55,6 +55,18 @@ def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
     node = tensor._node
     if node is None:
         raise _no_history(tensor)
+    data = tensor._data
+    if (
+        gradient is None
+        and not create
+        and data.__class__ is np.ndarray
+        and data.dtype.kind == "f"
+        and data.size == 1
+        and recorder() is None
+    ):
+        one = np.empty(data.shape, data.dtype)
+        one.fill(1)
+        return node, one
     if gradient is None:
         if tensor.dtype.kind == "complex":
             raise GradientError(
@@ -70,8 +82,6 @@ def _start(tensor: Tensor, gradient: Any, create: bool) -> tuple[Node, Any]:
                 operands=[tensor.type],
                 hint="reduce first (y.sum().backward()), or say y.backward(gradient)",
             )
-        if not create and tensor._data.__class__ is np.ndarray and recorder() is None:
-            return node, np.ones_like(tensor._data)
         gradient = ones_like(tensor)
     elif not isinstance(gradient, Tensor):
         raise DTypeError(f"the gradient must be a tensor, not {gradient!r:.40}", op="backward")

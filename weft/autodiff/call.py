@@ -27,14 +27,12 @@ class CallNode(Node):
     backward        computes the gradients from the values that the forward run saved
     differentiable  the same by ops on the tape: for gradients of gradients, and for cotangents
                     that have no numbers: those of a `vmap` or `jvp`, and of a recording
-    release         the last backward, which releases saved values while it runs; None: the same as
-                    `backward`
     conflicts       for each result, those whose backward frees its history; absent cotangents are
                     None. Without `conflicts` there is only one backward, and they are zeros
     spent           the results whose histories a backward has freed
     """
 
-    __slots__ = ("backward", "conflicts", "differentiable", "label", "release", "spent", "types")
+    __slots__ = ("backward", "conflicts", "differentiable", "label", "spent", "types")
 
     #: What is wrong with a history that never was one to go through.
     why: ClassVar[GradientError | None] = None
@@ -42,7 +40,6 @@ class CallNode(Node):
     backward: Backward
     differentiable: Backward
     label: str
-    release: Backward | None
     conflicts: Sequence[frozenset[int]] | None
     spent: frozenset[int]
     types: tuple[TensorType, ...]
@@ -60,7 +57,7 @@ class CallNode(Node):
     def apply(
         self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
     ) -> Sequence[Any]:
-        if self.backward is FREED:
+        if self.is_freed():
             why = self.why
             if why is not None:
                 raise type(why)(why.message, op=why.op, hint=why.hint)
@@ -68,15 +65,25 @@ class CallNode(Node):
         given = g if isinstance(g, tuple) else (g,)
         is_last = self._goes_back(given, keep) and not keep
         by_ops = create or any(isinstance(data_of(part), NUMBERLESS) for part in given)
-        run = self.differentiable if by_ops else self.backward
-        if is_last and not by_ops and self.release is not None:
-            run, self.backward = self.release, FREED
         fill = self.conflicts is None
         with enable_grad() if create else no_grad():
-            grads = run([_tensor(x, kind, fill) for x, kind in zip(given, self.types, strict=True)])
+            tensors = [_tensor(x, kind, fill) for x, kind in zip(given, self.types, strict=True)]
+            grads = self.run(tensors, by_ops, is_last)
         if is_last:
-            self.backward = self.differentiable = self.release = FREED
+            self.free()
         return [part if create else data_of(part) for part in grads]
+
+    def is_freed(self) -> bool:
+        return self.backward is FREED
+
+    def free(self) -> None:
+        self.backward = self.differentiable = FREED
+
+    def run(
+        self, cotangents: Sequence[Tensor | None], by_ops: bool, last: bool
+    ) -> Sequence[Tensor | None]:
+        """The gradients of the inputs; `last`: nothing that is saved is needed any more."""
+        return (self.differentiable if by_ops else self.backward)(cotangents)
 
     def _goes_back(self, given: Sequence[Any], keep: bool) -> bool:
         """Note the results of a backward that frees histories; whether all are freed then."""
@@ -124,7 +131,6 @@ def freed_node(
     common = {
         "backward": staticmethod(FREED),
         "differentiable": staticmethod(FREED),
-        "release": staticmethod(FREED),
         "label": label,
         "why": why,
         "types": kinds,
@@ -141,7 +147,7 @@ def freed_node(
         if single:
             results[0]._node = node
         else:
-            _attach(node, results)
+            attach(node, results)
 
     return give
 
@@ -152,7 +158,6 @@ def link(
     results: Sequence[Tensor],
     backward: Backward,
     differentiable: Backward,
-    release: Backward | None = None,
     conflicts: Sequence[frozenset[int]] | None = None,
     kind: type[N] = CallNode,  # type: ignore[assignment]
 ) -> N:
@@ -162,18 +167,18 @@ def link(
     node.backward = backward
     node.differentiable = differentiable
     node.label = label
-    node.release = release
     node.conflicts = conflicts
     node.spent = frozenset()
     node.types = tuple([result.type for result in results])
     node.extra = None
     node.shape = results[0].shape if len(results) == 1 else ()
     node.number = next(count)
-    _attach(node, results)
+    attach(node, results)
     return node
 
 
-def _attach(node: CallNode, results: Sequence[Tensor]) -> None:
+def attach(node: CallNode, results: Sequence[Tensor]) -> None:
+    """Make a node the history of its results."""
     if len(results) == 1:
         results[0]._node = node
     else:

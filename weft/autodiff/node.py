@@ -26,12 +26,13 @@ from weft.base.errors import GradientError
 from weft.base.locks import process_lock
 from weft.base.shapes import Shape
 from weft.base.source import SourceLocation, user_location
-from weft.core.bind import recorder, set_grad
+from weft.core.bind import recorder, set_grad, update
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
 from weft.core.structure import changed
 from weft.core.tensor import Tensor, labelled, wrap
 from weft.ir.op import Op
+from weft.ops.cards import ADD
 from weft.ops.identity import detached
 from weft.ops.rules import sum_to
 
@@ -111,6 +112,8 @@ class Node:
 
     is_leaf = False
     outputs = 1
+    #: Whether its inputs are mostly leaves: of what compiled functions return.
+    only_leaves = False
     #: Of nodes that choose, after `apply`: for each edge when its gradient is there; None: always.
     doubts: Any = None
     edges: tuple[Node | None, ...]
@@ -478,6 +481,7 @@ class AccumulateGrad(Node):
         tensor = self.variable_()
         if tensor is None:
             return ()
+        own = g.__class__ is ndarray and recorder() is None  # a tensor of its own is made here
         if not isinstance(g, Tensor):
             g = wrap(np.asarray(g) if isinstance(g, np.generic) else g)
         if g._data.dtype is not tensor._data.dtype:
@@ -485,7 +489,9 @@ class AccumulateGrad(Node):
         with accumulating:
             before = tensor.grad
             if before is None:
-                set_grad(tensor, g if create else detached(g))
+                set_grad(tensor, g if create or own else detached(g))
+            elif own and before.__class__ is Tensor and before._node is None:
+                update(ADD, before, g)
             elif create or before._node is not None:
                 set_grad(tensor, before + g)
             else:

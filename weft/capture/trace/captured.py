@@ -37,9 +37,9 @@ from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
 from weft.capture.trace.inspectable import Policy as Policy
 from weft.capture.trace.miss import Miss, is_rounding
-from weft.capture.trace.path_results import Execute as Execute
 from weft.capture.trace.path_results import Numbers, finish
-from weft.capture.trace.path_results import Prepare as Prepare
+from weft.capture.trace.programs import Execute as Execute
+from weft.capture.trace.programs import Prepare as Prepare
 from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
 from weft.capture.trace.repeated import MANY, Cause, cause_of, cause_of_answer, said

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from weft.autodiff.call import freed_node
 from weft.base.dims import has_dims
 from weft.base.pytree import LEAF, tree_unflatten
-from weft.capture.trace.path_results import Prepare
+from weft.capture.trace.path_history import PathHistory, history_of
+from weft.capture.trace.programs import Prepare
 from weft.capture.trace.segments import Ending, Segment, acts
 from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.watch.effects import replay
 from weft.core.number import is_unknown
-from weft.core.tensor import Tensor
+from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Value, extract
 from weft.ir.signature import NONE, Given, Made, OutputRouting
 
@@ -34,9 +35,13 @@ def has_fast_path(segment: Segment) -> bool:
     ending = segment.ending
     if ending is None or ending.signature.new_leaves or ending.learns:
         return False
-    if ending.backward is not None and not ending.backward.only_freed:
-        return False
-    signature = ending.signature
+    backward, signature = ending.backward, ending.signature
+    if backward is not None and not backward.only_freed:
+        if backward.freed:
+            return False
+        each = Counter(ending.made)  # one with a history is a tensor of its own
+        if any(each[ending.made[i]] > 1 for i in signature.tracked):
+            return False
     if any(write.history or isinstance(write.grad, Given) for write in signature.writes):
         return False
     # A tensor that is stored in two places must be one object: `return p.grad`.
@@ -57,9 +62,16 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     at = [fetched.get(id(origin), -1) for origin in ending.origins]
     inputs = {value: fetched[id(origin)] for value, origin in segment.inputs}
     used = with_tellers(_used(segment, inputs), segment.nodes, segment.tellers)
-    outputs = list(dict.fromkeys(ending.made))
+    tracked_values = [ending.made[i] for i in signature.tracked]
+    backward = ending.backward
+    history = None
+    if backward is not None and not backward.only_freed:
+        history = history_of([segment], name, prepare)
+    saved = [] if history is None else history.saved
+    outputs = list(dict.fromkeys([*ending.made, *saved]))
     number = {value: i for i, value in enumerate(outputs)}
-    routing, others = _route(ending, at, {inputs[value]: i for i, value in enumerate(used)}, number)
+    holds = {inputs[value]: i for i, value in enumerate(used)}
+    routing, others = _route(ending, at, holds, number, {*saved, *tracked_values})
     graph = extract(name, used, segment.nodes, outputs)
     execute: Any = _Nothing
     if outputs or acts(graph):
@@ -75,9 +87,13 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     writes = [(at[target], place[output]) for target, output in others.values.items()]
     grads = [(at[target], place[output]) for target, output in others.gradients.items()]
     cleared = [at[write.place] for write in signature.writes if write.grad == NONE]
-    sources = ending.backward.sources if ending.backward else []
+    sources = backward.sources if backward is not None else []
     sources_in = picker([inputs[value] for value in sources])
     tracked = [place[i] for i in signature.tracked]
+    linking = None
+    if history is not None:
+        saved_at = [found_at[number[value]] for value in saved]
+        linking = _linking(history, inputs, saved_at, tracked, {*place} - {*tracked})
     kinds = tuple([signature.outputs[i] for i in signature.tracked])
     freed = freed_node(name.capitalize(), kinds)
     if any(has_dims(kind.shape) for kind in kinds):
@@ -89,6 +105,7 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     plain = not (writes or grads or cleared)
 
     def run(given: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        past = None if linking is None else linking[0](given)
         found = execute.call(given if inputs_in is None else inputs_in(given))
         if not plain:
             for target, i in writes:
@@ -97,7 +114,9 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
                 given[target]._grad = found[i]
             for target in cleared:
                 given[target]._grad = None
-        if tracked:
+        if linking is not None:
+            linking[1](past, found)
+        elif tracked:
             freed(sources_in(given), tracked_in(found))
         if only >= 0:
             return found[only]
@@ -121,18 +140,59 @@ def fast_path(segment: Segment, name: str, prepare: Prepare) -> Run:
     return run
 
 
+def _linking(
+    history: PathHistory,
+    inputs: Mapping[Value, int],
+    saved_at: Sequence[int],
+    tracked: Sequence[int],
+    others: Container[int],
+) -> tuple[Callable[[list[Any]], Any], Callable[[Any, list[Any]], None]]:
+    """What a call does before and after its graph runs, so that its results have a history.
+
+    saved_at   the positions of saved values among what the graph returns
+    tracked    those of the results with a history
+    others     those of other results
+    """
+    arrays_at = [inputs[value] for value in history.inputs]
+    sources_at = [inputs[value] for value in history.backward.sources]
+    shared = [i for i, place in enumerate(saved_at) if place in others]
+
+    def before(given: list[Any]) -> Any:  # the call may write to its inputs
+        arrays = [given[i]._data for i in arrays_at]
+        return arrays, tuple([given[i]._node for i in sources_at])
+
+    def after(past: Any, found: list[Any]) -> None:
+        saved = [found[i] for i in saved_at]
+        for i in shared:
+            saved[i] = wrap(saved[i]._data)
+        results = []
+        for i in tracked:
+            # A tensor of its own: the program may use the one that it returned for a later call,
+            # and would keep the history alive until then.
+            found[i] = result = wrap(found[i]._data)
+            results.append(result)
+        arrays, edges = past
+        history.link(arrays, edges, saved, results)
+
+    return before, after
+
+
 def _freed(label: str, sources: Sequence[Tensor], results: Sequence[Tensor]) -> None:
     """The same for results whose sizes are known in the call only."""
     freed_node(label, tuple([x.type for x in results]))(sources, results)
 
 
 def _route(
-    ending: Ending, at: Sequence[int], holds: Mapping[int, int], number: Mapping[Value, int]
+    ending: Ending,
+    at: Sequence[int],
+    holds: Mapping[int, int],
+    number: Mapping[Value, int],
+    listed: Container[Value],
 ) -> tuple[OutputRouting, OutputRouting]:
     """The outputs that a call of the graph delivers to its inputs, and those that it cannot.
 
     Both are outputs of the signature by the places they go to. `holds` tells which fetched values
-    are which inputs of the graph.
+    are which inputs of the graph, `listed` which outputs the call must return.
     """
     routing, others = OutputRouting({}, {}), OutputRouting({}, {})
     seen = Counter(ending.made)
@@ -143,7 +203,8 @@ def _route(
                 continue
             sent, other = getattr(routing, side), getattr(others, side)
             value = ending.made[output]
-            if to is not None and seen[value] == 1 and to not in sent.values():
+            alone = seen[value] == 1 and value not in listed
+            if to is not None and alone and to not in sent.values():
                 sent[number[value]] = to
             else:
                 other[write.place] = output

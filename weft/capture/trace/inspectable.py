@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from weft.autodiff.split import BackwardSplit
 from weft.base.errors import CaptureError
 from weft.capture.notes import CaptureNotes
-from weft.capture.trace.path_results import Execute
+from weft.capture.trace.programs import Execute
 from weft.capture.trace.recompute_choice import split_of
 from weft.capture.trace.second_sight import SecondSight
 from weft.capture.trace.segments import Segment

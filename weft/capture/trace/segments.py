@@ -136,8 +136,7 @@ class PathBackward:
     freed: dict[int, GradientError] = field(default_factory=dict)
     conflicts: Conflicts = ()
     split: BackwardSplit | None = None  # what is saved for it, and what is recomputed
-    #: By absent cotangents: the executable, and the numbers of its outputs.
-    ready: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    history: Any = None  # the `PathHistory`, once it is made
 
     @property
     def all_freed(self) -> bool:
