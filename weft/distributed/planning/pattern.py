@@ -16,6 +16,7 @@ from weft.distributed.planning.units import Unit, root
 from weft.ir.graph import Node, Value
 from weft.ir.op import Trait
 from weft.ir.types import TensorType
+from weft.ops.cards import ADD, ASTYPE, SCATTER_ADD
 
 __all__ = ["BACKWARD", "FORWARD", "ONCE", "Entry", "Pattern", "pattern_of"]
 
@@ -110,9 +111,9 @@ def pattern_of(unit: Unit, micro_batch: int, used: Mapping[Value, set[int]], pla
 def _is_part(value: Value) -> bool:
     """Whether a value has zeros around one part, or is a sum of such values."""
     node = value.node
-    if node is None or node.op.name == "scatter_add":
+    if node is None or node.op is SCATTER_ADD:
         return node is not None
-    return node.op.name == "add" and all(map(_is_part, node.inputs))
+    return node.op is ADD and all(map(_is_part, node.inputs))
 
 
 def _values(pattern: Pattern) -> list[tuple[Value, int]]:
@@ -276,10 +277,10 @@ class _Maker:
         seen: set[tuple[int, int]] = set()
         products = {group for group, size in extent.items() if size == -1}
         for entry, group in zip(pattern.entries, of_entry, strict=True):
-            whole = entry.node.op.name == "add" and _is_part(entry.node.outputs[0])
+            whole = entry.node.op is ADD and _is_part(entry.node.outputs[0])
             if entry.node.op.view or whole or group in products:
                 continue
-            if entry.node.op.name == "scatter_add":
+            if entry.node.op is SCATTER_ADD:
                 entry.writes.append(entry.inputs[0])
                 continue
             for i in entry.inputs:
@@ -316,7 +317,7 @@ class _Maker:
         """Whether a node is part of what comes before: the cast of a gradient that a product makes,
         or where parts of a whole are put together, which each writes in its place."""
         node = entry.node
-        if node.op.name == "astype":
+        if node.op is ASTYPE:
             return extent.get(before, 0) == -1 and entry.outputs[0] in self.pattern.learned
         return bool(before) and _is_part(node.outputs[0])
 

@@ -15,6 +15,7 @@ from typing import Any
 from weft.ir.graph import Node
 from weft.ir.types import TensorType
 from weft.ir.ways import SUM, State, ways_of_call
+from weft.ops.cards import CROSS_ENTROPY, EMBEDDING
 
 __all__ = ["OPEN", "PARTS", "WHOLE", "Split", "splits_of"]
 
@@ -44,27 +45,15 @@ def splits_of(
         for way in ways_of_call(node.op, inputs, outputs, attrs)
         if not way.combine
     ]
-    if node.op.name == "embedding":  # each device looks up the rows that it has, others give zeros
+    if node.op is EMBEDDING:  # each device looks up the rows that it has, others give zeros
         found.append(Split((0, WHOLE), (PARTS,), inputs[0].shape[0]))
-    elif node.op.name == "cross_entropy":  # the maximum, the sum and the logit of the right class
+    elif node.op is CROSS_ENTROPY:  # the maximum, the sum and the logit of the right class
         axis = attrs["axis"] % inputs[0].ndim
         cut = tuple(axis if kind.ndim == inputs[0].ndim else WHOLE for kind in outputs)
         rest = (WHOLE,) * (len(inputs) - 1)
         found.append(Split((axis, *rest), cut, inputs[0].shape[axis], 3))
-    elif node.op.name.endswith("_update"):
-        found += _alike(inputs, outputs)
     return tuple(found)
 
 
 def _layout(state: State) -> int:
     return PARTS if state == SUM else WHOLE if state is None else int(state)
-
-
-def _alike(inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> list[Split]:
-    """Of update rules: all that have the shape of the parameter are cut alike."""
-    shape = inputs[0].shape
-
-    def cut(kinds: Sequence[TensorType], axis: int) -> tuple[int, ...]:
-        return tuple(axis if kind.shape == shape else WHOLE for kind in kinds)
-
-    return [Split(cut(inputs, i), cut(outputs, i), size) for i, size in enumerate(shape)]

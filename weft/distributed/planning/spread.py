@@ -18,6 +18,7 @@ from weft.distributed.planning.links import Group
 from weft.distributed.planning.pattern import BACKWARD, FORWARD, ONCE, Entry, Pattern
 from weft.distributed.planning.splits import OPEN, PARTS, WHOLE, Split
 from weft.ir.types import TensorType
+from weft.ops.cards import LINEAR, MATMUL
 
 __all__ = ["Spread", "spread"]
 
@@ -388,10 +389,10 @@ class _Search:
                 (self.pattern.shapes[i] for i in entry.inputs), need, strict=True
             )
         ]
-        name = entry.node.op.name
-        if name == "linear":
+        op = entry.node.op
+        if op is LINEAR:
             return prod(shapes[0][:-1]), shapes[1][0], shapes[0][-1], 1
-        if name == "matmul":
+        if op is MATMUL:
             x, y = shapes[:2]
             x = x if len(x) > 1 else (1, *x)
             y = y if len(y) > 1 else (*y, 1)

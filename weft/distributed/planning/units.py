@@ -17,8 +17,9 @@ from weft.base.errors import DistributedError
 from weft.distributed.planning.outline import Outline
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph, Node, Value
-from weft.ir.op import Trait
+from weft.ir.op import Trait, card
 from weft.ir.types import TensorType
+from weft.ops.cards import EMBEDDING
 
 __all__ = ["Unit", "root", "units_of"]
 
@@ -199,7 +200,7 @@ def _is_heavy(node: Node, phases: _Phases) -> bool:
         and isinstance(v.type, TensorType)
         and v.type.ndim > 1
         and v.type.dtype.kind in FLOATING
-        and node.op.name == "embedding"
+        and node.op is EMBEDDING
         for v in node.inputs
     )
 
@@ -260,7 +261,7 @@ def _give_backward(graph: Graph, units: list[Unit], at: dict[Node, int], phases:
                         known = users.get(source, set())
                         found |= known if len(known) == 1 else set()
                 elif maker is not None and phases.of[maker] == "forward":
-                    own = where is not None and where.of == maker.op.name
+                    own = where is not None and card(where.of) is maker.op
                     reads_on = value in borders and not own  # it differentiates the next unit
                     found.add(at[maker] + reads_on)
         if not found:
