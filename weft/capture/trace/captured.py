@@ -70,6 +70,9 @@ class CaptureWarning(UserWarning):
     """A function is recorded too often, or cannot be recorded."""
 
 
+#: So often is a recording made again with what its code has asked of sizes; then they are fixed.
+MOST_PLANS = 8
+
 #: Returned by a replay that needs the lock: the path writes, and other threads may write, too.
 _WRITES = object()
 
@@ -445,7 +448,9 @@ class Captured(Inspectable, Generic[P, R]):
         plan = self._size_plan(args, kwargs, miss)
         error: Exception | None = None
         why = ""
-        while plan is not None:
+        for _ in range(MOST_PLANS):
+            if plan is None:
+                break
             try:
                 recorded, ending, trouble = self._run_recorded(args, kwargs, inside, plan)
             except Exception as raised:  # with the sizes of this call there may be none
