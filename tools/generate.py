@@ -25,6 +25,7 @@ import weft.optim  # their cards
 from weft.core.calling import calling_of
 from weft.core.public import PUBLIC, PublicFunction
 from weft.ir.op import OPS, Trait
+from weft.ops import layout  # noqa: F401  (its card is not there before)
 
 ROOT = Path(__file__).resolve().parent.parent
 METHODS = ROOT / "weft" / "core" / "methods.pyi"

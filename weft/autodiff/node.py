@@ -31,7 +31,8 @@ from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import cast
 from weft.core.structure import changed
 from weft.core.tensor import Tensor, labelled, wrap
-from weft.ir.op import OPS, Op
+from weft.ir.op import Op
+from weft.ops.cards import ADD
 from weft.ops.identity import detached
 from weft.ops.rules import sum_to
 
@@ -490,7 +491,7 @@ class AccumulateGrad(Node):
             if before is None:
                 set_grad(tensor, g if create or own else detached(g))
             elif own and before.__class__ is Tensor and before._node is None:
-                update(OPS["add"], before, g)
+                update(ADD, before, g)
             elif create or before._node is not None:
                 set_grad(tensor, before + g)
             else:
