@@ -420,7 +420,7 @@ def test_an_engine_that_gives_too_little_is_named() -> None:
         one_device("npu")(weft.ones(2))
 
 
-@weft.custom_op("split_plus_one")
+@weft.custom_op("split_plus_one", infer=lambda x: x)  # a card of no layer of ours
 def plus_one(_xp: Any, x: Any) -> Any:
     return x + 1
 
