@@ -224,6 +224,9 @@ def test_cards_say_how_they_may_be_divided() -> None:
     silent = {
         op.name
         for op in OPS.values()
-        if op.ways is None and not op.traits & known and not op.nested
+        if op.infer.__module__.startswith("weft.")  # not cards that tests make
+        and op.ways is None
+        and not op.traits & known
+        and not op.nested
     }
     assert {name for name in silent if not name.startswith("function_")} == set(WHOLE.split())
