@@ -47,7 +47,8 @@ def test_no_function_of_generated_code_calls_itself(name: str) -> None:
 def test_only_variables_are_on_the_stack() -> None:
     """They know how large they are together; nobody else takes memory there."""
     found = [path for path in ROOT.rglob("*.py") if " alloca " in path.read_text()]
-    assert [path.relative_to(ROOT).as_posix() for path in found] == ["codegen/text.py"]
+    names = sorted(path.relative_to(ROOT).as_posix() for path in found)
+    assert names == ["codegen/text.py", "distributed/shared_code.py"]  # the latter: 16 bytes
 
 
 @pytest.mark.parametrize("count", [1, STACK // 4, STACK // 4 + 1, 1 << 20])
