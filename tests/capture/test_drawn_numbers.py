@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.capture.drawn_numbers import HANDLERS
+from weft.capture.drawn_numbers import CLOCKS, DRAWING, draws_of
 from weft.capture.trace.captured import CaptureWarning
 
 
@@ -145,7 +145,7 @@ def test_a_question_before_what_is_refused_draws_once() -> None:
 def test_all_functions_are_called() -> None:
     """Each function of the table as Python calls it, with the fewest and the most arguments."""
     x = weft.ones(1)
-    for function in HANDLERS:
+    for function in [*CLOCKS, *(f for name in DRAWING for f in draws_of(name))]:
         if function.__name__.endswith("_ns") or function.__module__ == "time":
             compiled = weft.compile(lambda x, f=function: f())
             before, made, after = function(), [compiled(x) for _ in range(3)], function()

@@ -13,10 +13,11 @@ import heapq
 import itertools
 import operator
 import re
+import sys
 import warnings
 from collections import deque
 from dataclasses import dataclass
-from types import FunctionType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ BUILTINS: dict[Any, Builtin] = {
     },
     **{
         function: Builtin(graph=call, always=True)
-        for function, call in drawn_numbers.HANDLERS.items()
+        for function, call in drawn_numbers.CLOCKS.items()
     },
     # functions of NumPy that Weft has, too
     **{function: Builtin(graph=graph.numpy_function(function)) for function in COUNTERPARTS},
@@ -148,13 +149,27 @@ BUILTINS: dict[Any, Builtin] = {
     loops.fori_loop: Builtin(graph=graph.with_functions(loops.fori_loop)),
 }
 #: The classes of functions in the table. Hashing an object of another class might run user code.
-_KINDS = frozenset(map(type, BUILTINS))
+_KINDS = frozenset(map(type, BUILTINS)) | {MethodType, BuiltinMethodType}
+#: Modules whose rows are entered once they are loaded.
+_LATER = set(drawn_numbers.DRAWING)
+
+
+def _enter_later() -> bool:
+    """Enter the rows of modules that have been loaded since; whether there were any."""
+    here = [name for name in tuple(_LATER) if name in sys.modules]
+    for name in here:
+        for function, call in drawn_numbers.draws_of(name).items():
+            BUILTINS[function] = Builtin(graph=call, always=True)
+        _LATER.discard(name)
+    return bool(here)
 
 
 def row_of(function: Any) -> Builtin | None:
     if type(function) not in _KINDS:
         return None
     found = BUILTINS.get(function)
+    if found is None and _LATER and _enter_later():
+        found = BUILTINS.get(function)
     if found is None and type(function) is FunctionType and function.__name__ == "set_trace":
         # pdb is slow to import, so it is known by its name.
         return BUILTINS.get(breakpoint) if function.__module__ == "pdb" else None

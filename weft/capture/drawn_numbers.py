@@ -12,7 +12,7 @@ Where a call that has drawn numbers is run by Python after all, their generators
 # ruff: noqa: NPY002 (the generators of old code are the point here)
 from __future__ import annotations
 
-import random
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -43,29 +43,32 @@ _CLOCKS: dict[Any, DType] = {
     **dict.fromkeys((time.process_time_ns, time.thread_time_ns), int64),
 }
 #: Functions of numbers alone: how many they take at least and at most, and what they give.
-_DRAWS: dict[Any, tuple[int, int, DType]] = {
-    random.random: (0, 0, float64),
-    random.uniform: (2, 2, float64),
-    random.triangular: (0, 3, float64),
-    random.gauss: (0, 2, float64),
-    random.normalvariate: (0, 2, float64),
-    random.lognormvariate: (2, 2, float64),
-    random.expovariate: (1, 1, float64),
-    random.betavariate: (2, 2, float64),
-    random.gammavariate: (2, 2, float64),
-    random.vonmisesvariate: (2, 2, float64),
-    random.paretovariate: (1, 1, float64),
-    random.weibullvariate: (2, 2, float64),
-    random.randint: (2, 2, int64),
-    random.randrange: (1, 3, int64),
-    np.random.random: (0, 0, float64),
-    np.random.random_sample: (0, 0, float64),
-    np.random.rand: (0, 0, float64),
-    np.random.randn: (0, 0, float64),
-    np.random.standard_normal: (0, 0, float64),
-    np.random.uniform: (0, 2, float64),
-    np.random.normal: (0, 2, float64),
-    np.random.randint: (1, 2, int64),
+_Draws = dict[str, tuple[int, int, DType]]
+_OF_RANDOM: _Draws = {
+    "random": (0, 0, float64),
+    "uniform": (2, 2, float64),
+    "triangular": (0, 3, float64),
+    "gauss": (0, 2, float64),
+    "normalvariate": (0, 2, float64),
+    "lognormvariate": (2, 2, float64),
+    "expovariate": (1, 1, float64),
+    "betavariate": (2, 2, float64),
+    "gammavariate": (2, 2, float64),
+    "vonmisesvariate": (2, 2, float64),
+    "paretovariate": (1, 1, float64),
+    "weibullvariate": (2, 2, float64),
+    "randint": (2, 2, int64),
+    "randrange": (1, 3, int64),
+}
+_OF_NUMPY: _Draws = {
+    "random": (0, 0, float64),
+    "random_sample": (0, 0, float64),
+    "rand": (0, 0, float64),
+    "randn": (0, 0, float64),
+    "standard_normal": (0, 0, float64),
+    "uniform": (0, 2, float64),
+    "normal": (0, 2, float64),
+    "randint": (1, 2, int64),
 }
 
 
@@ -78,8 +81,7 @@ def _clock(function: Any, dtype: DType) -> Callable[..., Any]:
     return handle
 
 
-def _draw(function: Any, least: int, most: int, dtype: DType) -> Callable[..., Any]:
-    of_numpy = getattr(np.random, function.__name__, None) == function
+def _draw(function: Any, of_numpy: bool, least: int, most: int, dtype: DType) -> Callable[..., Any]:
     state = _state_of_numpy if of_numpy else _state
     name = f"{'np.' if of_numpy else ''}random.{function.__name__}()"
 
@@ -99,8 +101,9 @@ def _draw(function: Any, least: int, most: int, dtype: DType) -> Callable[..., A
 
 
 def _state() -> Callable[[], object]:
-    state = random.getstate()
-    return lambda: random.setstate(state)
+    module = sys.modules["random"]
+    state = module.getstate()
+    return lambda: module.setstate(state)
 
 
 def _state_of_numpy() -> Callable[[], object]:
@@ -144,8 +147,15 @@ def _recorded(
     return known_number(made)
 
 
-#: For each function what calls it in captured code.
-HANDLERS: dict[Any, Callable[..., Any]] = {
-    **{function: _clock(function, dtype) for function, dtype in _CLOCKS.items()},
-    **{function: _draw(function, *row) for function, row in _DRAWS.items()},
-}
+#: For each clock what calls it in captured code.
+CLOCKS = {function: _clock(function, dtype) for function, dtype in _CLOCKS.items()}
+#: Modules whose functions draw; they are not loaded for this.
+DRAWING = ("random", "numpy.random")
+
+
+def draws_of(module: str) -> dict[Any, Callable[..., Any]]:
+    """For each function of a module that draws what calls it in captured code."""
+    of_numpy = module != "random"
+    rows = _OF_NUMPY if of_numpy else _OF_RANDOM
+    found = {getattr(sys.modules[module], name): row for name, row in rows.items()}
+    return {function: _draw(function, of_numpy, *row) for function, row in found.items()}
