@@ -15,12 +15,12 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import Any, Protocol
 
 import numpy as np
 
 from weft.base.errors import DistributedError
+from weft.base.lazy import Lazy
 
 __all__ = [
     "Array",
@@ -35,6 +35,7 @@ __all__ = [
     "use_world",
 ]
 
+hashlib = Lazy("hashlib")
 Array = np.ndarray[Any, Any]
 Axes = tuple[tuple[str, int], ...]
 
@@ -132,7 +133,7 @@ def compare_lines(group: Group, lines: Sequence[str]) -> None:
         return
     group.compared = True
     text = np.frombuffer("\n".join(lines).encode(), np.uint8)
-    digest = np.frombuffer(blake2b(text.tobytes(), digest_size=8).digest(), np.uint8)
+    digest = np.frombuffer(hashlib.blake2b(text.tobytes(), digest_size=8).digest(), np.uint8)
     digests = group.all_gather(digest)
     if (digests == digest).all():
         return
