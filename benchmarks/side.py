@@ -5,6 +5,8 @@ one library do not disturb another's. `suite.py` starts it and speaks to it in p
     first    the first call, in seconds
     check    some steps; answers what they gave and the results after them
     time     so many calls; answers seconds per call
+    least    the same with the least of the calls
+    peak     the largest memory that the process has had, in MB
     look     of Weft: what the machine code consists of, and what is not machine code
 """
 
@@ -13,13 +15,13 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import resource
 import sys
 import time
 import traceback
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from works import WORKS
 from works.base import Job, Kit, Work, numpy_of
 
 
@@ -92,10 +94,19 @@ def look() -> list[dict[str, Any]]:
     return programs()
 
 
+def found_work(name: str) -> Work:
+    """Of the suite, else of `large.py`, whose works import more."""
+    for module in ("works", "large_works"):
+        for work in importlib.import_module(module).WORKS:
+            if work.name == name:
+                return cast(Work, work)
+    raise KeyError(name)
+
+
 def serve(side: str, name: str, threads: int, cpu_time: bool) -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is not an answer
-    work = next(work for work in WORKS if work.name == name)
+    work = found_work(name)
     job: Any = None
     clock = time.process_time if cpu_time else time.perf_counter
     while True:
@@ -113,6 +124,10 @@ def serve(side: str, name: str, threads: int, cpu_time: bool) -> None:
                 answer = checked(job, argument)
             elif request == "time":
                 answer = timed(job.step, argument, clock)
+            elif request == "least":
+                answer = min(timed(job.step, 1, clock) for _ in range(argument))
+            elif request == "peak":
+                answer = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             else:
                 answer = look()
             found = ("ok", answer)
