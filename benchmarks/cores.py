@@ -4,9 +4,9 @@
 
 For each work and each number of threads: µs per step, and the share of what so many threads could
 compute at most. With `--peers` the other libraries, at the largest number. With `--kernels` each
-kernel at the largest number: how long it took, how many of the threads' time it used, how many parts
-it had, the longest of them, and how long the last thread took to begin. What no kernel used is lost:
-cores that wait.
+kernel at the largest number: how long it took, how many of the threads' time it used, how many
+parts it had, the longest of them, and how long the last thread took to begin. What no kernel used
+is lost: cores that wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import suite
-from works import WORKS, _mlp, _step_flops
+from side import found_work
+from works import _mlp, _step_flops
 from works.base import Job, Kit, Work
 
 import weft
@@ -171,7 +172,8 @@ def main() -> None:
             f"{n:3} threads: {found.flops32 / 1e9:8,.0f} GFlop/s, memory {found.bytes / 1e9:6.0f} "
             f"GB/s, caches {found.cached / 1e9:6.0f} GB/s"
         )
-    for work in [w for w in [*WORKS, *LARGER] if w.name in options.only]:
+    larger = {work.name: work for work in LARGER}
+    for work in [larger.get(name) or found_work(name) for name in options.only]:
         print(f"\n{work.name}: {work.title}, {work.flops / 1e9:.2f} GFlop")
         job = work.make(Kit(weft, weft.compile, lambda f: f, lambda f: f))
         for _ in range(3):
@@ -185,7 +187,7 @@ def main() -> None:
             first = first or ours
             print(f"  {n:3} threads {ours * 1e6:10,.1f} µs  {share:5.1%} of peak, "
                   f"{first / ours:5.2f} × one", flush=True)  # fmt: skip
-        if options.peers and work in WORKS:
+        if options.peers and work not in LARGER:
             for name, took in peers(work, most, options.seconds).items():
                 print(f"  {name:8} {took * 1e6:10,.1f} µs at {most}; ours is {ours / took:.2f}")
         if options.kernels:

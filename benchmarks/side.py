@@ -61,9 +61,9 @@ def _jax(work: Work, threads: int) -> tuple[Job, str]:
     name, options = work.jax
     if any(np.asarray(a).dtype == np.float64 for a in options.get("arrays", ())):
         jax.config.update("jax_enable_x64", True)
-    return getattr(importlib.import_module("works.jax_side"), name)(**options), (
-        f"jax {jax.__version__}"
-    )
+    module, _, function = name.rpartition(":")
+    side = importlib.import_module(module or "works.jax_side")
+    return getattr(side, function)(**options), f"jax {jax.__version__}"
 
 
 SIDES = {"weft": _weft, "torch": _torch, "torch.compile": _compiled_torch, "jax": _jax}
