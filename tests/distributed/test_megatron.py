@@ -25,20 +25,8 @@ sys.modules[_spec.name] = megatron
 _spec.loader.exec_module(megatron)
 
 ROWS = megatron.ROWS
-#: What the table in docs/planning.md says: the micro-batch and the chunks that the planner chose,
-#: and the throughput.
-SIMULATED = (
-    (16, 1, 147),
-    (16, 1, 143),
-    (16, 1, 138),
-    (16, 1, 132),
-    (4, 12, 143),
-    (2, 15, 151),
-    (3, 10, 161),
-    (3, 6, 168),
-    (2, 3, 170),
-    (1, 2, 170),
-)
+#: The throughput in the table of docs/planning.md.
+SIMULATED = (148, 142, 137, 130, 134, 148, 152, 166, 174, 176)
 
 
 @functools.cache
@@ -46,34 +34,26 @@ def outlined(number: int) -> Any:
     return megatron.outlined(ROWS[number])
 
 
-def plan_of(number: int, **choices: Any) -> distributed.ParallelPlan:
-    row = ROWS[number]
-    micro_batch, chunks, _ = SIMULATED[number]
-    given = {
-        **megatron.AS_PUBLISHED,
-        "data": row.data,
-        "tensor": row.tensor,
-        "pipeline": row.pipeline,
-        "micro_batch": micro_batch,
-        "schedule": "interleaved" if chunks > 1 else "1f1b",
-        "chunks": chunks,
-        **choices,
-    }
-    return distributed.ParallelPlan(**given)
-
-
 def test_throughput_is_within_ten_percent_of_what_was_published() -> None:
     off = []
     for number, row in enumerate(ROWS):
         step = outlined(number)
         assert step.parameters / 1e9 == pytest.approx(row.params, rel=0.03)
-        found = distributed.simulate(step, distributed.Cluster.a100(row.gpus), plan_of(number))
+        found = megatron.simulated(row, step)
         assert found.fits
         assert found.flops == pytest.approx(row.flops, rel=2e-3)  # the paper's own count
         speed = megatron.rate(row, found.seconds)
-        assert round(speed) == SIMULATED[number][2], row
+        assert round(speed) == SIMULATED[number], row
         off.append(speed / row.published - 1)
     assert sum(abs(x) <= 0.1 for x in off) >= 9, off
+
+
+@pytest.mark.parametrize("number", range(len(megatron.LATER)))
+def test_steps_of_another_paper_take_as_long_as_it_says(number: int) -> None:
+    """No constant was chosen with these: kernels, messages and pipelines together."""
+    row, choices, seconds = megatron.LATER[number]
+    found = megatron.simulated(row, megatron.outlined(row), **choices)
+    assert found.seconds == pytest.approx(seconds, rel=0.05)
 
 
 def test_the_layouts_of_the_largest_model_are_columns_then_rows() -> None:
@@ -81,7 +61,7 @@ def test_the_layouts_of_the_largest_model_are_columns_then_rows() -> None:
     layer."""
     row, step = ROWS[-1], outlined(len(ROWS) - 1)
     costs = Costs(step, distributed.Cluster.a100(row.gpus))
-    found = predict(costs, plan_of(len(ROWS) - 1))
+    found = predict(costs, megatron.published(row))
     h = row.hidden
     assert found.weights == {
         "GPT.token": ((51200, h), 0),
@@ -103,7 +83,7 @@ def test_tensor_groups_over_nodes_are_slower_than_inside_of_one() -> None:
     speeds = {}
     for tensor in (8, 16, 32):
         made = {"data": 1, "tensor": tensor, "pipeline": 64 // tensor, "cuts": None}
-        plan = plan_of(6, **made, micro_batch=1, schedule="1f1b", chunks=1)
+        plan = megatron.published(row, **made, micro_batch=1, schedule="1f1b", chunks=1)
         speeds[tensor] = megatron.rate(row, predict(costs, plan).seconds * 128 / ROWS[6].batch)
     assert speeds[8] > 1.2 * speeds[16] > 1.4 * speeds[32]
 
@@ -114,7 +94,7 @@ def test_the_bubble_shrinks_with_more_micro_batches() -> None:
     for batch in (8, 16, 32, 64, 128):
         made = {"data": 1, "micro_batch": 1, "schedule": "1f1b", "chunks": 1}
         costs = Costs(dataclasses.replace(step, batch=batch), distributed.Cluster.a100(64))
-        bubbles.append(predict(costs, plan_of(6, **made)).bubble)
+        bubbles.append(predict(costs, megatron.published(ROWS[6], **made)).bubble)
         least = 7 / (batch + 7)
         assert least < bubbles[-1] < least + 0.03
     assert bubbles == sorted(bubbles, reverse=True)
@@ -123,10 +103,6 @@ def test_the_bubble_shrinks_with_more_micro_batches() -> None:
 def test_the_planner_is_never_worse_than_the_published_degrees() -> None:
     number = 1  # for all of them: python benchmarks/megatron.py --plan
     row, step = ROWS[number], outlined(number)
-    cluster = distributed.Cluster.a100(row.gpus)
-    published = megatron.simulated(row, step)
-    micro_batch, chunks, _ = SIMULATED[number]
-    assert (published.plan.micro_batch, published.plan.chunks) == (micro_batch, chunks)
-    own = distributed.plan(step, cluster)
+    own = distributed.plan(step, distributed.Cluster.a100(row.gpus))
     assert own.prediction.fits
-    assert own.prediction.seconds <= published.prediction.seconds
+    assert own.prediction.seconds <= megatron.simulated(row, step).seconds

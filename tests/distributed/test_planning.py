@@ -333,6 +333,16 @@ def test_a_timeline_is_a_picture_or_a_trace(tmp_path: Path) -> None:
         weft.inspect.save_pipeline(found, tmp_path / "a.png")
 
 
+def test_without_overlap_a_device_waits_for_what_it_sends() -> None:
+    """Two stages, two micro-batches, by hand: the first stage sends both forwards, then waits."""
+    costs = [[1.0]] * 2, [[2.0]] * 2
+    beside = timetable(*costs, 0.5, 2, "gpipe", keep_tasks=True)
+    after = timetable(*costs, 0.5, 2, "gpipe", overlap=False, keep_tasks=True)
+    starts = [[t.start for t in found.tasks if t.device == 0] for found in (beside, after)]
+    assert starts == [[0.0, 1.0, 6.0, 8.0], [0.0, 1.5, 6.5, 9.0]]
+    assert (beside.seconds, after.seconds) == (10.0, 11.0)
+
+
 def test_cuts_are_balanced_as_well_as_can_be() -> None:
     numbers = random.Random(5)
     for _ in range(60):

@@ -26,7 +26,8 @@ class ParallelPlan:
     sequence       whether values between products are cut over the tensor axis, along their axis 1
     schedule       "1f1b", "gpipe" or "interleaved"
     chunks         parts of the model on each stage, with the interleaved schedule
-    overlap        whether gradients are summed while the backward goes on
+    overlap        whether messages travel while devices compute: sums of gradients during the
+                   backward, what a stage sends to the next
     cuts           for each stage (with chunks: each part), the number of its first unit; None:
                    where the slowest stage is fastest; "even": the units of a list of modules
                    shared evenly

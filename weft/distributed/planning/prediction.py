@@ -298,7 +298,13 @@ class StepRun:
         plan = self.plan
         forward, backward = self.times()
         run = timetable(
-            forward, backward, self.send(), self.count, plan.schedule, keep_tasks=keep_tasks
+            forward,
+            backward,
+            self.send(),
+            self.count,
+            plan.schedule,
+            overlap=plan.overlap,
+            keep_tasks=keep_tasks,
         )
         stages, ends = [], []
         for device in range(plan.pipeline):

@@ -37,7 +37,7 @@ def simulate(
     ...     step, distributed.Cluster.a100(2), distributed.ParallelPlan(tensor=2, micro_batch=4096)
     ... )
     >>> print(f"{found.seconds * 1e3:.0f} ms, {found.flops_per_device / 1e12:.0f} TF/s on each")
-    43 ms, 192 TF/s on each
+    41 ms, 202 TF/s on each
     """
     if plan is None:
         plan = search(step, cluster)

@@ -101,12 +101,14 @@ def timetable(
     count: int,
     schedule: str = "1f1b",
     *,
+    overlap: bool = True,
     keep_tasks: bool = False,
 ) -> Timetable:
     """Run a schedule: `forward[device][chunk]` seconds for one micro-batch, `backward` alike.
 
-    send    seconds of a message from a stage to the next; a link carries one at a time
-    count   how many micro-batches
+    send      seconds of a message from a stage to the next; a link carries one at a time
+    count     how many micro-batches
+    overlap   whether a device goes on while what it sends is under way
 
     >>> from weft.distributed.planning.timetable import timetable
     >>> run = timetable([[1.0]] * 4, [[2.0]] * 4, 0.0, 8)
@@ -154,6 +156,8 @@ def timetable(
                 link = (device, is_forward)
                 begins = max(stop, links.get(link, 0.0))
                 links[link] = there[is_forward, target, i] = begins + send
+                if not overlap:
+                    free[device] = begins + send
                 waiting.add(target % stages)
     if any(at[device] < len(order) for device, order in enumerate(orders)):
         raise DistributedError(f"the schedule {schedule} of {stages} stages waits for itself")
