@@ -9,8 +9,8 @@ many times.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.base.dims import has_dims
 from weft.ir.graph import Node, Value
 from weft.ir.literal import CONSTANT

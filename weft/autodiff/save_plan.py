@@ -7,11 +7,11 @@ nothing (see `Op.vjp`). So a node holds on to no more than what its asked rules 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.parameters import POSITIONAL, REST, parameters_of
 from weft.core.bind import recorder
 from weft.core.tensor import Tensor

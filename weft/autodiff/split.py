@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from weft.autodiff.budget import within
 from weft.autodiff.recompute_schedule import JointParts, Outcome, flops, may_repeat
+from weft.base.dataclass import dataclass
 from weft.ir.graph import Node, Value
 from weft.ir.liveness import nbytes
 from weft.ir.op import Trait

@@ -20,10 +20,10 @@ import contextlib
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from weft.base import dim_algebra
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim, bounds, decide, replaced
 from weft.base.dims import dims_in
 from weft.base.growing_sizes import MOST, first_of, grows

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import DTypeError
 from weft.base.pytree import value_class
 

@@ -13,12 +13,14 @@ registered class of trees; None is a tree without leaves.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from weft.base.errors import DTypeError
+from weft.base.lazy import Lazy
+
+json = Lazy("json")
 
 __all__ = ["register_pytree", "tree_flatten", "tree_leaves", "tree_map", "tree_unflatten"]
 

@@ -11,9 +11,11 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+from weft.base.dataclass import dataclass
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: Calls of nn.Modules are frames of `__call__` in this file. The code object may be a converted

@@ -27,12 +27,13 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from weft.base.byte_count import byte_count
 from weft.base.config import cache_dir
+from weft.base.dataclass import dataclass
 from weft.base.lazy import Lazy
 from weft.base.private_files import make_folder, read_file, refusal, write_file
 from weft.base.source import PACKAGE, warn_user

@@ -16,12 +16,12 @@ import re
 import sys
 import warnings
 from collections import deque
-from dataclasses import dataclass
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.capture import drawn_numbers, result_numbers
 from weft.capture.from_source import graph_builtins as graph
 from weft.capture.from_source import iteration, show, tokens

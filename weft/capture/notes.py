@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import CodeType, FrameType
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.source import PACKAGE
 
 __all__ = ["CaptureNotes", "Place"]

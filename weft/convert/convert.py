@@ -12,10 +12,10 @@ import contextlib
 import dis
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.recursion import call_deeply
 from weft.convert import scopes, source
 from weft.convert.expressions import HOOKS, Unconvertible

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.convert.jumps import BREAK, escaping
 from weft.convert.walk import children, walk
 

@@ -11,10 +11,10 @@ import ast
 import linecache
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.convert import typed
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

@@ -15,7 +15,6 @@ the function's parameter.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import cache
 from inspect import Parameter, Signature, signature, unwrap
@@ -23,6 +22,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from weft.base.errors import DTypeError
+from weft.base.lazy import Lazy
+
+difflib = Lazy("difflib")
 
 #: What else a parameter may be called. The first one is shown in signatures.
 SPELLINGS: dict[str, tuple[str, ...]] = {
@@ -258,33 +260,46 @@ def callable_as(function: Callable[..., Any], calling: Calling) -> Callable[...,
     """The function that users call, for one that is written as the Array API has it."""
     if calling.is_plain or calling.function is not function:
         return function
-    positional = [p for n, p in calling.parameters.items() if _is_placed(calling, n, p)]
-    keywords = [
-        p for n, p in calling.parameters.items() if p.kind in _KEYWORDS and n not in calling.placed
-    ]
-    made = FunctionType(
-        calling.code().replace(co_name=function.__name__, co_qualname=function.__qualname__),
-        {
-            "function": function,
-            "other": calling.call,
-            "missing": _MISSING,
-            **{f"{own}_default": calling.default(own) for own in calling.common_names()},
-            "__name__": function.__module__,
-        },
+    made: FunctionType = FunctionType(
+        _first_call.__code__,
+        {"compiled": lambda: _compile_call(made, calling), "__name__": function.__module__},
         function.__name__,
-        tuple(
-            calling.default(p.name)
-            for p in positional
-            if p.name in calling.required or p.default is not Parameter.empty
-        ),
     )
-    made.__kwdefaults__ = {p.name: p.default for p in keywords if p.default is not Parameter.empty}
     made.__doc__ = function.__doc__
     made.__qualname__ = function.__qualname__
     made.__annotations__ = function.__annotations__
     made.__wrapped__ = function  # type: ignore[attr-defined]
     made.__signature__ = calling.shown()  # type: ignore[attr-defined]
     made.calling = calling  # type: ignore[attr-defined]
+    return made
+
+
+def _first_call(*args: Any, **kwargs: Any) -> Any:
+    """The code of a public function before its first call."""
+    return compiled()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
+
+
+def _compile_call(made: FunctionType, calling: Calling) -> FunctionType:
+    """Give a public function its code: few programs call most of them."""
+    positional = [p for n, p in calling.parameters.items() if _is_placed(calling, n, p)]
+    keywords = [
+        p for n, p in calling.parameters.items() if p.kind in _KEYWORDS and n not in calling.placed
+    ]
+    made.__globals__.update(
+        {f"{own}_default": calling.default(own) for own in calling.common_names()},
+        function=calling.function,
+        other=calling.call,
+        missing=_MISSING,
+    )
+    made.__kwdefaults__ = {p.name: p.default for p in keywords if p.default is not Parameter.empty}
+    made.__defaults__ = tuple(
+        calling.default(p.name)
+        for p in positional
+        if p.name in calling.required or p.default is not Parameter.empty
+    )
+    # Last: another thread may call it meanwhile, as it was.
+    code = calling.code().replace(co_name=made.__name__, co_qualname=made.__qualname__)
+    made.__code__ = code
     return made
 
 

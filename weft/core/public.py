@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from weft.base.dataclass import dataclass
 from weft.core.calling import Calling, callable_as, calling_of, may_vary
 from weft.core.tensor import Tensor
 

@@ -15,9 +15,10 @@ only leave it through the node that is made for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import GraphError
 from weft.ir.text import value_names
 

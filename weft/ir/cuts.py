@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import ShapeError
 from weft.base.pytree import value_class
 from weft.base.shapes import Shape

@@ -12,12 +12,13 @@ registered, or else binds the card's evaluation rule to the family's Array API n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.device import CPU, Device
 from weft.base.dtypes import (
     NARROW_FLOATS,

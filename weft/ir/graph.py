@@ -15,9 +15,9 @@ and `weft.rewrite` check what they make.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import GraphError
 from weft.base.source import SourceLocation
 from weft.ir.attribute_text import Table

@@ -8,9 +8,9 @@ keeps alive the value that it views.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim
 from weft.base.source import SourceLocation
 from weft.ir.literal import CONSTANT

@@ -10,8 +10,8 @@ of the graph would lose them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
 from weft.ir.graph import Graph, Node, Value

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Flag, auto
 from functools import reduce
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import dim_max
 from weft.base.parameters import NAMED, REST, parameters_of
 from weft.ir.dispatch import Evaluation, KernelTables

@@ -9,9 +9,10 @@ by whoever has them. `weft.ir.signature_data` writes it down and reads it back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.pytree import TreeSpec, tree_unflatten, value_class
 from weft.ir.attributes import attr_key
 from weft.ir.types import TensorType

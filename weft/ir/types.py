@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from weft.base.dataclass import dataclass
 from weft.base.device import CPU, Device
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType

@@ -24,9 +24,9 @@ whole, on all of its operands. `ways_of` has the ways of a call: those that the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.ir.cuts import Interleaved
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType, Type

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
+from weft.base.dataclass import dataclass
 from weft.base.shapes import Shape
 from weft.ops.conv_rules import result_sizes
 from weft.ops.windows import Padding, Window, windows_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.device import as_device
 from weft.base.dtypes import DType, as_dtype
 from weft.base.errors import RangeError, ShapeError

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from weft.base.asked_sizes import is_less
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import known_less
 from weft.base.errors import DTypeError, ShapeError
 from weft.base.shapes import Shape, as_shape

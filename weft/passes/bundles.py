@@ -8,9 +8,10 @@ which none depends on another, up to a size. All ranks have the same graph, and 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.op import Trait

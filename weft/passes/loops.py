@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.ir.graph import Builder, Graph, Node, Value
 from weft.ir.types import TOKEN
 from weft.ops.control import SCAN, WHILE

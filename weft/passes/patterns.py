@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.dtypes import DType
 from weft.ir.graph import Node, Value
 from weft.ir.op import OPS, Op, Trait

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from weft.autodiff.transforms.levels import innermost_level
+from weft.base.dataclass import dataclass
 from weft.base.device import as_device
 from weft.base.dims import as_dim
 from weft.base.dtypes import as_dtype, default_float, dtype_of_numpy

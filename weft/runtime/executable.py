@@ -13,9 +13,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import RangeError
 from weft.core.autocast import as_recorded
 from weft.core.grad_mode import mode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.tokens import tokens
 from weft.core.tensor import Tensor

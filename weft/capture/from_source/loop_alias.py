@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
 from weft.capture.from_source.may_alias import (
     HINT,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
 from weft.capture.from_source.paths import Facts, Paths
 from weft.capture.from_source.reach import Reach, name_of

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Sized
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT, Split

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from weft.autodiff.split import BackwardSplit
+from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
 from weft.capture.notes import CaptureNotes
 from weft.capture.trace.programs import Execute

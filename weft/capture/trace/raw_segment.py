@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.capture.trace.segments import Question
 from weft.capture.watch.origin import Origin
 from weft.ir.graph import Node, Value

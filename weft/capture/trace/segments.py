@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from weft.autodiff.node import FreedError
 from weft.autodiff.split import BackwardSplit
+from weft.base.dataclass import dataclass
 from weft.base.dtypes import dtype_of_numpy
 from weft.base.errors import GradientError
 from weft.base.source import SourceLocation

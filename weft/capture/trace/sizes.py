@@ -10,12 +10,13 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from weft.base.asked_sizes import AskedSizes, DataSizes, SizeFact, same_size
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim, constant_term, replaced
 from weft.base.dims import as_dim, bind_all, dim, dims_in
 from weft.base.errors import DTypeError

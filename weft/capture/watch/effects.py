@@ -11,11 +11,12 @@ import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.texts import LeafNow, TextPart, TextParts, as_leaf

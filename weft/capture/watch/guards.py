@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from weft.autodiff.node import hooks_of, leaf_hooks
+from weft.base.dataclass import dataclass
 from weft.base.dims import has_dims
 from weft.capture.watch.origin import MISSING, Origin, Pool
 from weft.capture.watch.values import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.base.asked_sizes import SizeFact
+from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim, constant_term
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap

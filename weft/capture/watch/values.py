@@ -10,11 +10,12 @@ import pathlib
 import struct
 import types
 from collections import OrderedDict, deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from weft.base.dataclass import dataclass
 from weft.base.device import Device
 from weft.base.dtypes import DType
 from weft.base.lazy import Lazy

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import GraphError
 from weft.ir.contexts import BODY, EXIT, FRAME, Construct, Context, Contexts, is_lowered
 from weft.ir.graph import Graph, Node, Value

@@ -10,8 +10,8 @@ nothing else changes.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.ir.graph import Builder, Graph, Node, Value, copied, extract
 from weft.ir.types import TensorType, TokenType
 from weft.ops.cards import ADD, FULL

@@ -8,7 +8,6 @@ half uses are residuals: they are saved, unless they are available anyway or che
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from weft.autodiff import engine
@@ -16,6 +15,7 @@ from weft.autodiff.conditional_gradients import Doubts, is_used
 from weft.autodiff.gradient_flow import is_smooth
 from weft.autodiff.gradient_reach import has_gaps
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.device import CPU
 from weft.base.errors import CaptureGradientError
 from weft.core.bind import recording

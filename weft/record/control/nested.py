@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from weft.autodiff.node import Node as HistoryNode
 from weft.autodiff.node import RemovableHandle, count, tensor_of
 from weft.autodiff.transforms.history import Unseen, outer_histories
 from weft.autodiff.transforms.levels import Level
+from weft.base.dataclass import dataclass
 from weft.base.device import CPU
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import int64

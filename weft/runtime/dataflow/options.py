@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import RangeError
 
 __all__ = ["Dataflow"]

@@ -13,9 +13,9 @@ import importlib
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.base.device import ENGINES
 from weft.base.errors import DeviceError, RangeError
 from weft.core.tensor import wrap
