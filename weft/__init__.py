@@ -12,7 +12,6 @@ from weft import errors as errors
 from weft import fft as fft
 from weft import inspect as inspect
 from weft import linalg as linalg
-from weft import passes as passes
 from weft import random as random
 from weft import special as special
 from weft.autodiff.api import detect_anomaly as detect_anomaly
@@ -100,9 +99,6 @@ from weft.ops.special_normal import erfinv as erfinv
 from weft.ops.statistics import *
 from weft.ops.stft import *
 from weft.ops.window_functions import *
-from weft.passes.contract import graph_pass as graph_pass
-from weft.passes.pipeline import optimize as optimize
-from weft.passes.rewrite import *
 from weft.record.control.branches import *
 from weft.record.control.loops import *
 from weft.record.declared import *
@@ -118,6 +114,7 @@ if _typing.TYPE_CHECKING:
     from weft import nn as nn
     from weft import onnx as onnx
     from weft import optim as optim
+    from weft import passes as passes
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -134,6 +131,9 @@ if _typing.TYPE_CHECKING:
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
+    from weft.passes.contract import graph_pass as graph_pass
+    from weft.passes.pipeline import optimize as optimize
+    from weft.passes.rewrite import rewrite as rewrite
     from weft.runtime.dataflow.options import Dataflow as Dataflow
     from weft.runtime.dataflow.schedulers import register_scheduler as register_scheduler
     from weft.runtime.dataflow.schedulers import unregister_scheduler as unregister_scheduler
@@ -171,15 +171,19 @@ else:  # unknown names are errors for type checkers, and have suggestions at run
             "export": "weft.interop.programs.export",
             "functional_call": "weft.nn.stateless",
             "get_num_threads": "weft.runtime.threads",
+            "graph_pass": "weft.passes.contract",
             "load": "weft.interop.weights",
             "load_program": "weft.interop.programs.program",
             "nn": "weft.nn",
             "onnx": "weft.onnx",
             "optim": "weft.optim",
+            "optimize": "weft.passes.pipeline",
+            "passes": "weft.passes",
             "place": "weft.runtime.split.place",
             "profile": "weft.inspect.profile.profile",
             "register_engine": "weft.runtime.split.devices",
             "register_scheduler": "weft.runtime.dataflow.schedulers",
+            "rewrite": "weft.passes.rewrite",
             "save": "weft.interop.weights",
             "serve": "weft.interop.serve.server",
             "set_num_threads": "weft.runtime.threads",

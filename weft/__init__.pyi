@@ -14,7 +14,6 @@ from weft import errors as errors
 from weft import fft as fft
 from weft import inspect as inspect
 from weft import linalg as linalg
-from weft import passes as passes
 from weft import random as random
 from weft import special as special
 from weft.autodiff.api import detect_anomaly as detect_anomaly
@@ -53,9 +52,6 @@ from weft.ir.order import *
 from weft.ir.parse import *
 from weft.ops.info import ARRAY_API_VERSIONS as ARRAY_API_VERSIONS
 from weft.ops.info import array_namespace_info as __array_namespace_info__
-from weft.passes.contract import graph_pass as graph_pass
-from weft.passes.pipeline import optimize as optimize
-from weft.passes.rewrite import *
 from weft.record.control.branches import *
 from weft.record.control.loops import *
 from weft.record.declared import *
@@ -71,6 +67,7 @@ if _typing.TYPE_CHECKING:
     from weft import nn as nn
     from weft import onnx as onnx
     from weft import optim as optim
+    from weft import passes as passes
     from weft.inspect.compare.compare import compare as compare
     from weft.inspect.explain.explain import explain as explain
     from weft.inspect.profile.profile import profile as profile
@@ -87,6 +84,9 @@ if _typing.TYPE_CHECKING:
     from weft.interop.weights import load as load
     from weft.interop.weights import save as save
     from weft.nn.stateless import functional_call as functional_call
+    from weft.passes.contract import graph_pass as graph_pass
+    from weft.passes.pipeline import optimize as optimize
+    from weft.passes.rewrite import rewrite as rewrite
     from weft.runtime.dataflow.options import Dataflow as Dataflow
     from weft.runtime.dataflow.schedulers import register_scheduler as register_scheduler
     from weft.runtime.dataflow.schedulers import unregister_scheduler as unregister_scheduler

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from weft.base import config
 from weft.base.errors import DTypeError, RangeError
+from weft.base.lazy import Lazy
 from weft.capture.trace.captured import Captured, Policy
 from weft.core.autocast import as_recorded
 from weft.core.bind import bind
@@ -19,17 +20,20 @@ from weft.ir.graph import Graph
 from weft.ir.interpret import PreparedGraph
 from weft.ir.signature import OutputRouting
 from weft.ir.types import TensorType
-from weft.passes.contract import Pass
-from weft.passes.lowering.lift import LiftControlFlow
-from weft.passes.pipeline import has_registered, optimize, passes
-from weft.passes.sent import FollowSent
-from weft.passes.stop_gradient import DropStopGradient
 from weft.record.make_graph import caller_of
 from weft.runtime.dataflow.options import Dataflow
 from weft.runtime.executable import Executable, Program
 from weft.runtime.interpreted import InterpretedProgram
 from weft.runtime.lazy_imports import code_maker, dataflow, make_ready, sharded, split
 from weft.runtime.split.options import Split
+
+if TYPE_CHECKING:
+    from weft.passes import pipeline, sent, stop_gradient
+    from weft.passes.contract import Pass
+    from weft.passes.lowering import lift
+else:  # programs that only run eagerly do not load the passes
+    pipeline, sent = Lazy("weft.passes.pipeline"), Lazy("weft.passes.sent")
+    stop_gradient, lift = Lazy("weft.passes.stop_gradient"), Lazy("weft.passes.lowering.lift")
 
 __all__ = ["compile", "trace"]
 
@@ -336,7 +340,7 @@ def builder_of(backend: Backend | None = None) -> Callable[..., Executable]:
 def run_passes() -> list[Pass]:
     """What is done to a graph that is run: it is never differentiated itself, as its backward is a
     graph of its own."""
-    return [DropStopGradient(), *passes()]
+    return [stop_gradient.DropStopGradient(), *pipeline.passes()]
 
 
 def _interpreted(graph: Graph, routing: OutputRouting | None = None) -> Executable:
@@ -345,7 +349,7 @@ def _interpreted(graph: Graph, routing: OutputRouting | None = None) -> Executab
     def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
         return InterpretedProgram(optimized())
 
-    return Executable(graph, lambda found: optimize(found, todo), build, routing)
+    return Executable(graph, lambda found: pipeline.optimize(found, todo), build, routing)
 
 
 def _dataflow(
@@ -361,29 +365,29 @@ def _dataflow(
         made: Program = dataflow().DataflowProgram(optimized(), chosen)
         return made
 
-    return Executable(graph, lambda found: optimize(found, steps), build, routing)
+    return Executable(graph, lambda found: pipeline.optimize(found, steps), build, routing)
 
 
 def _split(
     graph: Graph, routing: OutputRouting | None = None, options: Split | None = None
 ) -> Executable:
-    todo: list[Pass] = [FollowSent(), *run_passes()]
+    todo: list[Pass] = [sent.FollowSent(), *run_passes()]
     chosen = options or Split()
 
     def build(_graph: Graph, _values: Mapping[int, int], optimized: Callable[[], Graph]) -> Program:
         made: Program = split().SplitProgram(optimized(), chosen)
         return made
 
-    return Executable(graph, lambda found: optimize(found, todo), build, routing)
+    return Executable(graph, lambda found: pipeline.optimize(found, todo), build, routing)
 
 
 def _native(
     graph: Graph, routing: OutputRouting | None = None, check: bool | None = None
 ) -> Executable:
     todo = run_passes()
-    known = None if has_registered() else ",".join(step.name for step in todo).encode()
+    known = None if pipeline.has_registered() else ",".join(step.name for step in todo).encode()
     build = functools.partial(code_maker(), passes=known, check=check)
-    return Executable(graph, lambda found: optimize(found, todo), build, routing)
+    return Executable(graph, lambda found: pipeline.optimize(found, todo), build, routing)
 
 
 class GraphProgram:
@@ -401,7 +405,7 @@ class GraphProgram:
         if not (is_grad_enabled() and any(x.requires_grad for x in inputs)):
             return self._executable().call(inputs)
         if self._ops is None:
-            self._ops = PreparedGraph(optimize(LiftControlFlow().run(self.graph)))
+            self._ops = PreparedGraph(pipeline.optimize(lift.LiftControlFlow().run(self.graph)))
         with as_recorded():
             slots = self._ops.run(inputs, bind)
         return [slots[i] for i in self._ops.outputs]
@@ -418,13 +422,13 @@ class GraphProgram:
             options = backend if isinstance(backend, Dataflow) else None
             if is_lowered(self.graph):  # in the very primitives that it has, passes or not
                 return _dataflow(self.graph, options=options, todo=[])
-        return _builder(backend, None)(LiftControlFlow().run(self.graph))
+        return _builder(backend, None)(lift.LiftControlFlow().run(self.graph))
 
 
 def _of_graph(graph: Graph, backend: Backend) -> Callable[..., Any]:
     """What `weft.compile` gives for a graph: a function to be called as the graph is."""
     graph.verify()
-    return caller_of(LiftControlFlow().run(graph), GraphProgram(graph, backend).run)
+    return caller_of(lift.LiftControlFlow().run(graph), GraphProgram(graph, backend).run)
 
 
 def without_passes(
