@@ -10,7 +10,7 @@ import pytest
 
 import weft
 from weft import distributed, nn, optim
-from weft.distributed.pipeline import SCHEDULES
+from weft.distributed.schedules import in_flight, order_of
 from weft.errors import DistributedError, RangeError, ShapeError
 
 rng = np.random.default_rng(0)
@@ -87,7 +87,10 @@ def piped(
         if distributed.rank() == 0:  # the others get these
             filled(layers)
         data = "data" in axes
-        model = distributed.pipeline(layers, "pipe", micro_batches=micro_batches, schedule=schedule)
+        chunks = 2 if schedule == "interleaved" else 1
+        model = distributed.pipeline(
+            layers, "pipe", micro_batches=micro_batches, schedule=schedule, chunks=chunks
+        )
         if data:
             distributed.data_parallel(model, "data")
         part = slice(None)
@@ -105,8 +108,10 @@ def piped(
 
 
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("schedule", "stages"),
+    [*itertools.product(("gpipe", "1f1b"), (1, 2, 3)), ("interleaved", 1), ("interleaved", 2)],
+)
 def test_ten_steps_are_those_of_one_process(kind: str, schedule: str, stages: int) -> None:
     wanted, parameters = alone(kind)
     ranks = distributed.run_virtual(stages, piped, kind, schedule, {"pipe": stages}, 4)
@@ -119,7 +124,8 @@ def test_ten_steps_are_those_of_one_process(kind: str, schedule: str, stages: in
     for name, value in found.items():
         np.testing.assert_allclose(value, parameters[name], rtol=2e-3, atol=2e-5, err_msg=name)
     most = [held for _, _, held, _ in ranks]
-    assert most == ([4] * stages if schedule == "gpipe" else list(range(stages, 0, -1)))
+    chunks = 2 if schedule == "interleaved" else 1
+    assert most == [sum(in_flight(schedule, stages, 4, i, chunks)) for i in range(stages)]
     assert len({out.tobytes() for _, _, _, out in ranks}) == 1
 
 
@@ -135,28 +141,34 @@ def test_with_data_parallel_on_one_mesh() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 5])
-@pytest.mark.parametrize("count", [1, 2, 4, 7])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_schedules_come_to_an_end(schedule: str, stages: int, count: int) -> None:
-    """Each stage runs each forward and each backward once, when its operand can be there."""
-    orders = [SCHEDULES[schedule](stage, stages, count) for stage in range(stages)]
-    assert all(sorted(order) == sorted(orders[0]) and len(order) == 2 * count for order in orders)
-    done: set[tuple[str, int, int]] = set()
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 10])
+@pytest.mark.parametrize(("schedule", "chunks"), [("gpipe", 1), ("1f1b", 1), ("interleaved", 3)])
+def test_schedules_come_to_an_end(schedule: str, chunks: int, stages: int, count: int) -> None:
+    """Each device runs each forward and each backward once, when its operand can be there."""
+    if schedule == "interleaved" and count % stages:
+        return
+    orders = [order_of(schedule, stages, count, device, chunks) for device in range(stages)]
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+    assert len(orders[0]) == len(set(orders[0])) == 2 * count * chunks
+    last = stages * chunks - 1
+    done: set[tuple[bool, int, int]] = set()
     held = most = 0
     while any(orders):
         before = len(done)
-        for stage, order in enumerate(orders):
+        for device, order in enumerate(orders):
             if order:
-                kind, i = order[0]
-                other = stage - 1 if kind == "F" else stage + 1
-                needs = (kind, i, other) if 0 <= other < stages else ("F", i, stage)
-                if needs in done or (kind == "F" and stage == 0):
-                    done.add((kind, i, stage))
+                forward, i, chunk = order[0]
+                stage = chunk * stages + device
+                needs = forward, i, stage - 1 if forward else stage + 1
+                if not forward and stage == last:
+                    needs = True, i, stage
+                if needs in done or (forward and stage == 0):
+                    done.add((forward, i, stage))
                     order.pop(0)
-                    held += (kind == "F") - (kind == "B") if stage == 0 else 0
+                    held += (1 if forward else -1) if device == 0 else 0
                     most = max(most, held)
         assert len(done) > before
-    assert most == (count if schedule == "gpipe" else min(count, stages))
+    assert most == sum(in_flight(schedule, stages, count, 0, chunks))
 
 
 def test_stages_have_about_as_many_parameters() -> None:
@@ -195,6 +207,16 @@ def _backward(x: Any, loss: Any = mse) -> Any:
 ERRORS: dict[str, tuple[Any, type[Exception]]] = {
     "schedule is 'zb'": (
         lambda: distributed.pipeline(mlp(), "ranks", schedule="zb"),
+        RangeError,
+    ),
+    "chunks is 2 with the schedule '1f1b'": (
+        lambda: distributed.pipeline(mlp(), "ranks", chunks=2),
+        RangeError,
+    ),
+    "3 micro-batches are not a multiple of 2 ranks": (
+        lambda: distributed.pipeline(
+            mlp(), "ranks", schedule="interleaved", chunks=2, micro_batches=3
+        ),
         RangeError,
     ),
     "micro_batches is 0": (

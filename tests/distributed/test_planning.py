@@ -26,7 +26,8 @@ from weft.distributed.planning.prediction import predict, run_of
 from weft.distributed.planning.search import CHUNKS, SAMPLES
 from weft.distributed.planning.splits import WHOLE
 from weft.distributed.planning.spread import Spread, spread
-from weft.distributed.planning.timetable import Task, in_flight, order_of, timetable
+from weft.distributed.planning.timetable import Task, timetable
+from weft.distributed.schedules import in_flight, order_of
 from weft.nn import functional as F
 
 

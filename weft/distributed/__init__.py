@@ -20,6 +20,7 @@ from weft.distributed.mesh import rank as rank
 from weft.distributed.mesh import world_size as world_size
 from weft.distributed.parallel import fully_sharded as fully_sharded
 from weft.distributed.parallel import shard as shard
+from weft.distributed.parallel import sharded_state as sharded_state
 from weft.distributed.parallel import tensor_parallel as tensor_parallel
 from weft.distributed.part import part as part
 from weft.distributed.pipeline import pipeline as pipeline

@@ -24,10 +24,12 @@ from weft.nn.linear import Linear
 from weft.nn.module import Module
 from weft.nn.recurrent import GRU, LSTM
 from weft.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
+from weft.optim.optimizer import Optimizer
 
-__all__ = ["fully_sharded", "shard", "tensor_parallel"]
+__all__ = ["fully_sharded", "replicate", "shard", "sharded_state", "tensor_parallel"]
 
 M = TypeVar("M", bound=Module)
+Opt = TypeVar("Opt", bound=Optimizer)
 
 
 def shard(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
@@ -83,17 +85,48 @@ def fully_sharded(model: M, over: str | Sequence[str] = "data", *, mesh: Mesh | 
     [[(3, 4), (3,)], [(3, 4), (3,)]]
     """
     on = mesh or current_mesh()
-    names = on.names(over)
-    ranks = on.group_size(over)
     for p in model.parameters():
-        before = p._data.cuts.axes if p._data.__class__ is Parts else ((),) * p.ndim
-        if any(name in each for each in before for name in names):
-            continue
-        for axis, size in enumerate(p.shape):
-            if not before[axis] and size and size % ranks == 0:
-                _cut(p, Cuts((*before[:axis], names, *before[axis + 1 :])), on)
-                break
+        _share_out(p, on.names(over), on)
     return replicate(model, on)
+
+
+def _share_out(x: Tensor, names: tuple[str, ...], on: Mesh) -> None:
+    """Cut the first axis that ranks divide and nothing cuts yet."""
+    ranks = on.group_size(names)
+    before = x._data.cuts.axes if x._data.__class__ is Parts else ((),) * x.ndim
+    if any(name in each for each in before for name in names):
+        return
+    for axis, size in enumerate(x.shape):
+        if not before[axis] and size and size % ranks == 0:
+            _cut(x, Cuts((*before[:axis], names, *before[axis + 1 :])), on)
+            break
+
+
+def sharded_state(
+    optimizer: Opt, over: str | Sequence[str] = "data", *, mesh: Mesh | None = None
+) -> Opt:
+    """Cut what an optimizer keeps for each parameter over ranks, where all have the parameters
+    whole: each updates a part of them, and they are put together after it (ZeRO, stage 1).
+
+    Called before the first step.
+
+    >>> from weft import distributed, nn, optim
+    >>> def parts():
+    ...     with distributed.Mesh({"data": 2}):
+    ...         model = distributed.tensor_parallel(nn.Linear(4, 6), "data", {})
+    ...         adam = distributed.sharded_state(optim.Adam(model.parameters()))
+    ...     kept = adam.state[model.weight]["exp_avg"]
+    ...     return distributed.local(kept).shape
+    >>> distributed.run_virtual(2, parts)
+    [(3, 4), (3, 4)]
+    """
+    on = mesh or current_mesh()
+    optimizer._first_states(always=True)
+    for p, kept in optimizer.state.items():
+        for value in kept.values():
+            if isinstance(value, Tensor) and value.shape == p.shape:
+                _share_out(value, on.names(over), on)
+    return optimizer
 
 
 #: How a rule cuts the parameters of a module: by their names.

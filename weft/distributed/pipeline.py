@@ -15,59 +15,63 @@ from typing import Any
 import numpy as np
 
 from weft.base.errors import DistributedError, RangeError, ShapeError
-from weft.base.world import Array, current_world, ranks_of
+from weft.base.world import Array, World, current_world, ranks_of
 from weft.compile import compile as compile_function
 from weft.core.grad_mode import no_grad
 from weft.core.operands import as_tensor
+from weft.core.parts import Parts
 from weft.core.tensor import Tensor, wrap
 from weft.distributed.collectives import broadcast
+from weft.distributed.compiled_steps import compiled_stage
+from weft.distributed.layouts import Entry, from_local, full, layout, local, split
 from weft.distributed.mesh import Mesh, current_mesh
+from weft.distributed.schedules import SCHEDULES, order_of
 from weft.nn.containers import Sequential
 from weft.nn.module import Module
 
-__all__ = ["SCHEDULES", "Pipeline", "pipeline"]
+__all__ = ["Pipeline", "check_apart", "own_parts", "pipeline", "stage_names", "stage_starts"]
 
-#: What a stage does next: the forward or the backward of a micro-batch.
-Order = list[tuple[str, int]]
-
-
-def gpipe(stage: int, stages: int, count: int) -> Order:
-    """All forwards, then all backwards: simple, but all micro-batches are held at once."""
-    return [("F", i) for i in range(count)] + [("B", i) for i in range(count)]
-
-
-def one_forward_one_backward(stage: int, stages: int, count: int) -> Order:
-    """As soon as a micro-batch comes back, its backward: a stage holds as many of them as there are
-    stages from it to the end."""
-    ahead = min(count, stages - stage - 1)
-    order: Order = [("F", i) for i in range(ahead)]
-    for i in range(count - ahead):
-        order += [("F", ahead + i), ("B", i)]
-    return order + [("B", i) for i in range(count - ahead, count)]
-
-
-SCHEDULES: dict[str, Callable[[int, int, int], Order]] = {
-    "gpipe": gpipe,
-    "1f1b": one_forward_one_backward,
-}
+#: A message between stages: whether it is of the forward, to which stage, of which micro-batch.
+Key = tuple[bool, int, int]
 
 
 class Pipeline(Module):
-    """The stage of this rank of a model, and how micro-batches pass through all stages."""
+    """The stages of this rank of a model, and how micro-batches pass through all stages.
+
+    stage     the layers of this rank
+    parts     the same, one for each chunk: this rank has the stages `place + chunk * ranks`
+    ranks     along the pipeline, in `world`
+    names     of the tensors of all stages
+    entries   how what goes from stage to stage lies over the other axes of the mesh, if parameters
+              and batches have layouts: then `backward` is called in the world of the stage
+    """
 
     def __init__(
-        self, stage: Sequential, names: set[str], ranks: list[int], micro_batches: int, order: Order
+        self,
+        parts: list[Sequential],
+        names: set[str],
+        ranks: list[int],
+        micro_batches: int,
+        schedule: str,
+        world: World,
+        *,
+        entries: Sequence[Entry] | None = None,
     ) -> None:
         super().__init__()
-        self.stage = stage
+        self.stage = parts[0] if len(parts) == 1 else Sequential(_named(parts))
         self.micro_batches = micro_batches
-        self.order = order
         self.most_held = 0  # micro-batches between their forward and their backward, at most
-        self._names = names  # of the tensors of all stages
+        self._names = names
         self._ranks = ranks
-        self._place = ranks.index(current_world().rank)
-        self._run = compile_function(stage)
+        self._world = world
+        self._place = ranks.index(self._world.rank)
+        self._last = len(ranks) * len(parts) - 1
+        self.order = order_of(schedule, len(ranks), micro_batches, self._place, len(parts))
+        self._runs = tuple([compiled_stage(part, entries) for part in parts])
         self._loss: tuple[Any, Any] | None = None
+        self._entries = entries
+        #: Messages that came before they were asked for; only chunks make such.
+        self._early: dict[Key, Array] | None = {} if len(parts) > 1 else None
         self._average: Callable[[list[Tensor]], list[Tensor]] | None = None
 
     @property
@@ -88,47 +92,54 @@ class Pipeline(Module):
         """
         given = self._cut(x) if self.is_first else []
         wanted = [self._cut(target) for target in targets] if self.is_last else []
-        held: dict[int, tuple[Tensor, Tensor]] = {}
+        held: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
         total = 0.0
+        sums: dict[Any, Tensor] = {}
         before = {p: p.grad for p in self._learning()}
         for parameter in before:
             parameter.grad = None
-        for kind, i in self.order:
-            if kind == "F":
-                entry = given[i] if self.is_first else self._taken(self._place - 1)
-                out = self._run(entry)
-                if self.is_last:
-                    out = self._compiled_loss(loss)(out, *[parts[i] for parts in wanted])
-                    if out.shape != ():
-                        raise ShapeError(f"the loss is no number, but {out.type}", op="pipeline")
-                    total += float(out.item()) / self.micro_batches
-                    out = out / self.micro_batches
-                else:
-                    self._post(out, self._place + 1)
-                held[i] = entry, out
-                self.most_held = max(self.most_held, len(held))
+        for is_forward, i, chunk in self.order:
+            stage = chunk * len(self._ranks) + self._place
+            if not is_forward:
+                self._go_back(*held.pop((chunk, i)), stage, i)
+                self._sum_parts(sums)
+                continue
+            entry = given[i] if stage == 0 else self._taken((True, stage, i))
+            out = self._runs[chunk](entry)
+            if stage == self._last:
+                out = self._compiled_loss(loss)(out, *[parts[i] for parts in wanted])
+                if out.shape != ():
+                    raise ShapeError(f"the loss is no number, but {out.type}", op="pipeline")
+                total += float(out.item()) / self.micro_batches
+                out = out / self.micro_batches
             else:
-                self._go_back(*held.pop(i))
+                self._post(out, (True, stage + 1, i))
+            held[chunk, i] = entry, out
+            self.most_held = max(self.most_held, len(held))
+        for parameter, gradient in sums.items():
+            parameter.grad = gradient
         self._finish(before)
         return self._everywhere(total)
 
     def forward(self, x: Any) -> Tensor:
         """model(x) on all ranks, without gradients."""
-        outs = []
+        outs, ranks = [], len(self._ranks)
         with no_grad():
             given = self._cut(x) if self.is_first else []
-            for i in range(self.micro_batches):
-                out = self._run(given[i] if self.is_first else self._taken(self._place - 1))
-                if self.is_last:
-                    outs.append(out.numpy())
-                else:
-                    self._post(out, self._place + 1)
+            for chunk, run in enumerate(self._runs):
+                stage = chunk * ranks + self._place
+                for i in range(self.micro_batches):
+                    out = run(given[i] if stage == 0 else self._taken((True, stage, i)))
+                    if stage == self._last:
+                        outs.append(full(out).numpy())
+                    else:
+                        self._post(out, (True, stage + 1, i))
         if not self.is_last:
-            return self._taken(len(self._ranks) - 1, gradient=False)
-        whole = wrap(np.concatenate(outs))
-        for place in range(len(self._ranks) - 1):
-            self._post(whole, place)
-        return whole
+            return wrap(self._world.take(self._ranks[-1]))
+        whole = np.concatenate(outs)
+        for rank in self._ranks[:-1]:
+            self._world.post(whole, rank)
+        return wrap(whole)
 
     def load_state_dict(self, state_dict: Any, *args: Any, **given: Any) -> Any:
         """As of other modules; tensors of other stages are passed over."""
@@ -141,16 +152,33 @@ class Pipeline(Module):
     def _learning(self) -> list[Any]:
         return [p for p in self.stage.parameters() if p.requires_grad]
 
-    def _go_back(self, entry: Tensor, out: Tensor) -> None:
+    def _go_back(self, entry: Tensor, out: Tensor, stage: int, i: int) -> None:
         """The backward of a micro-batch."""
-        if self.is_last:
+        if stage == self._last:
             out.backward()
         else:
-            out.backward(self._taken(self._place + 1, gradient=False))
-        if not self.is_first:
+            out.backward(self._taken((False, stage, i), learns=False))
+        if stage:
             gradient = entry.grad
-            zeros = np.zeros(entry.shape, entry.dtype.numpy)
-            self._post(wrap(zeros) if gradient is None else gradient, self._place - 1)
+            if gradient is None:
+                zeros = np.zeros(local(entry).shape, entry.dtype.numpy)
+                gradient = self._lying(wrap(zeros))
+            elif self._entries is not None:
+                gradient = layout(gradient, *self._entries)
+            self._post(gradient, (False, stage - 1, i))
+
+    def _sum_parts(self, sums: dict[Any, Tensor]) -> None:
+        """Add gradients that lie over ranks to those of the micro-batches before, part by part."""
+        if self._entries is None:
+            return
+        for parameter in self._learning():
+            gradient = parameter.grad
+            if gradient is None or gradient._data.__class__ is not Parts:
+                continue
+            parameter.grad = None
+            known = sums.setdefault(parameter, gradient)
+            if known is not gradient:
+                np.add(known._data.local, gradient._data.local, out=known._data.local)
 
     def _finish(self, before: dict[Any, Tensor | None]) -> None:
         """Average the gradients of the step over ranks that have other data, and add them to those
@@ -172,6 +200,8 @@ class Pipeline(Module):
     def _cut(self, x: Any) -> list[Tensor]:
         """The micro-batches of a tensor."""
         whole = as_tensor(x, "pipeline")
+        if self._entries is not None:
+            whole = local(split(whole, *self._entries[: whole.ndim]))
         size, rest = divmod(whole.shape[0] if whole.ndim else 0, self.micro_batches)
         if rest or not size:
             raise ShapeError(
@@ -179,27 +209,47 @@ class Pipeline(Module):
                 op="pipeline",
                 hint="another micro_batches=, or a batch that it divides",
             )
-        return [whole[i * size : (i + 1) * size] for i in range(self.micro_batches)]
+        parts = [whole[i * size : (i + 1) * size] for i in range(self.micro_batches)]
+        return [self._lying(part) for part in parts]
 
-    def _post(self, x: Tensor, place: int) -> None:
-        array: Array = x.detach().numpy()
-        current_world().post(array, self._ranks[place])
+    def _lying(self, x: Tensor) -> Tensor:
+        """What this rank has of a value, as it lies over the ranks of the stage."""
+        return x if self._entries is None else from_local(x, *self._entries[: x.ndim])
 
-    def _taken(self, place: int, gradient: bool = True) -> Tensor:
-        found = wrap(current_world().take(self._ranks[place]))
-        if gradient and found.dtype.kind == "float":
-            found.requires_grad = True
-        return found
+    def _post(self, x: Tensor, key: Key) -> None:
+        rank = self._ranks[key[1] % len(self._ranks)]
+        if self._early is not None:
+            self._world.post(np.array(key, np.int64), rank)
+        array: Array = local(x.detach() if self._entries is None else x).numpy()
+        self._world.post(array, rank)
+
+    def _taken(self, key: Key, learns: bool = True) -> Tensor:
+        is_forward, stage, _ = key
+        rank = self._ranks[(stage - 1 if is_forward else stage + 1) % len(self._ranks)]
+        if self._early is None:
+            found = self._world.take(rank)
+        else:
+            while key not in self._early:
+                number = self._world.take(rank).tolist()
+                self._early[bool(number[0]), number[1], number[2]] = self._world.take(rank)
+            found = self._early.pop(key)
+        made = self._lying(wrap(found))
+        if learns and made.dtype.kind == "float":
+            made.requires_grad = True
+        return made
 
     def _everywhere(self, total: float) -> Tensor:
         """The loss, which only the last stage knows."""
-        world = current_world()
         if not self.is_last:
-            return wrap(world.take(self._ranks[-1]))
+            return wrap(self._world.take(self._ranks[-1]))
         found = np.array(total, np.float32)
         for rank in self._ranks[:-1]:
-            world.post(found, rank)
+            self._world.post(found, rank)
         return wrap(found)
+
+
+def _named(parts: list[Sequential]) -> dict[str, Module]:
+    return {name: layer for part in parts for name, layer in part.named_children()}
 
 
 def pipeline(
@@ -208,6 +258,7 @@ def pipeline(
     *,
     micro_batches: int = 8,
     schedule: str = "1f1b",
+    chunks: int = 1,
     cuts: Sequence[int] | None = None,
     mesh: Mesh | None = None,
 ) -> Pipeline:
@@ -215,7 +266,9 @@ def pipeline(
 
     over            the axis of the mesh
     micro_batches   how many parts a batch is cut into, one after the other through the stages
-    schedule        "1f1b", or "gpipe", which holds all micro-batches at once
+    schedule        "1f1b"; "gpipe", which holds all micro-batches at once; or "interleaved"
+    chunks          how many stages are on each rank, with the interleaved schedule: the bubble is
+                    as many times smaller, and there are as many times more messages
     cuts            the numbers of the layers that begin the second stage, the third …; else stages
                     have about as many parameters
 
@@ -245,25 +298,48 @@ def pipeline(
         raise RangeError(f"schedule is {schedule!r}", op="pipeline", hint=" or ".join(SCHEDULES))
     if micro_batches < 1:
         raise RangeError(f"micro_batches is {micro_batches}", op="pipeline")
+    if chunks < 1 or (chunks > 1) != (schedule == "interleaved"):
+        raise RangeError(
+            f"chunks is {chunks} with the schedule {schedule!r}",
+            op="pipeline",
+            hint='schedule="interleaved" needs 2 or more; others have 1',
+        )
+    if schedule == "interleaved" and micro_batches % len(ranks):
+        raise RangeError(
+            f"{micro_batches} micro-batches are not a multiple of {len(ranks)} ranks",
+            op="pipeline",
+            hint='another micro_batches=, or schedule="1f1b"',
+        )
     if not isinstance(model, Sequential):
         raise DistributedError(
             f"a pipeline is made of an nn.Sequential, not of a {type(model).__name__}",
             hint="its children are what stages are made of",
         )
-    starts = _starts(list(model), len(ranks), cuts)
-    _check_apart(model, starts)
+    starts = stage_starts(list(model), len(ranks) * chunks, cuts)
+    check_apart(model, starts)
     with no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             tensor[...] = broadcast(tensor, over, mesh=on)
-    place = ranks.index(current_world().rank)
-    stage = model[starts[place] : starts[place + 1]]
-    stage.train(model.training)
-    everything = {f"stage.{name}" for name in model.state_dict()}
-    order = SCHEDULES[schedule](place, len(ranks), micro_batches)
-    return Pipeline(stage, everything, ranks, micro_batches, order)
+    parts = own_parts(model, starts, ranks.index(current_world().rank), len(ranks))
+    return Pipeline(parts, stage_names(model), ranks, micro_batches, schedule, current_world())
 
 
-def _starts(layers: list[Module], stages: int, cuts: Sequence[int] | None) -> list[int]:
+def own_parts(model: Sequential, starts: list[int], place: int, ranks: int) -> list[Sequential]:
+    """The stages of a rank."""
+    found: list[Sequential] = []
+    for begin, end in list(itertools.pairwise(starts))[place::ranks]:
+        part = model[begin:end]
+        part.train(model.training)
+        found.append(part)
+    return found
+
+
+def stage_names(model: Sequential) -> set[str]:
+    """The names of the tensors of all stages, as stages have them."""
+    return {f"stage.{name}" for name in model.state_dict()}
+
+
+def stage_starts(layers: list[Module], stages: int, cuts: Sequence[int] | None) -> list[int]:
     """The number of the first layer of each stage, and the end."""
     count = len(layers)
     if cuts is not None:
@@ -293,7 +369,7 @@ def _starts(layers: list[Module], stages: int, cuts: Sequence[int] | None) -> li
     return starts[::-1]
 
 
-def _check_apart(model: Sequential, starts: list[int]) -> None:
+def check_apart(model: Sequential, starts: list[int]) -> None:
     """Stages have no parameter together."""
     seen: dict[int, tuple[int, str]] = {}
     for stage, (begin, end) in enumerate(itertools.pairwise(starts)):

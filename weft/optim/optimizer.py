@@ -179,15 +179,16 @@ class Optimizer(Counted):
                 if grad is not None:
                     self.update(p, grad, self.state[p] if keeps else {}, group)
 
-    def _first_states(self) -> list[Tensor]:
-        """Make what is kept for the parameters that have a gradient and were never updated, which
-        come back. Where a step is recorded, it is made before, so that the first step is as all."""
+    def _first_states(self, *, always: bool = False) -> list[Tensor]:
+        """Make what is kept for the parameters that have a gradient (or `always`) and were never
+        updated, which come back. Where a step is recorded, it is made before, so that the first
+        step is as all."""
         made: list[Tensor] = []
         for group in self.param_groups:
             if not self.keeps_state(group):
                 continue
             for p in group["params"]:
-                if p.grad is not None and not self.state.get(p):
+                if (always or p.grad is not None) and not self.state.get(p):
                     first: dict[str, Any] = CountedDict()
                     known = p._data.__class__ is not SymbolicArray
                     like = p if known else _zeros_like(p)

@@ -23,6 +23,7 @@ FOLLOWED_WEFT = (
     *(os.path.join(PACKAGE, name, "") for name in ("nn", "optim", "distributions")),
     *(os.path.join(PACKAGE, "torch", name) for name in ("nn", "func", "utils", "distributions")),
     os.path.join(PACKAGE, "interop", "programs", "call"),
+    os.path.join(PACKAGE, "distributed", "compiled_steps"),
 )
 #: The wrappers of `@weft.no_grad()` and its like; the user's function inside of them is followed.
 WRAPPERS = frozenset(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.base.errors import DistributedError
-from weft.distributed.planning.timetable import SCHEDULES
+from weft.distributed.schedules import SCHEDULES
 
 __all__ = ["SHARDED", "ParallelPlan"]
 

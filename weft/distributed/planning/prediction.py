@@ -14,7 +14,9 @@ from weft.distributed.planning.links import group_of
 from weft.distributed.planning.parallel_plan import ParallelPlan
 from weft.distributed.planning.pattern import BACKWARD, FORWARD, ONCE
 from weft.distributed.planning.splits import WHOLE
-from weft.distributed.planning.timetable import Timetable, in_flight, timetable
+from weft.distributed.planning.timetable import Timetable, timetable
+from weft.distributed.planning.units import module_key
+from weft.distributed.schedules import in_flight
 
 __all__ = ["Memory", "Prediction", "Stage", "StepRun", "check", "general_name", "predict", "run_of"]
 
@@ -71,6 +73,7 @@ class Prediction:
     shares         where the time of the slowest stage goes
     memory         bytes on the fullest device
     weights        for each weight matrix its shape, and the axis that is cut over the tensor axis
+    begins         for each part of the model, the module that its first unit begins with
     run            the timetable of the pipeline
     """
 
@@ -83,6 +86,7 @@ class Prediction:
     shares: dict[str, float]
     stages: tuple[Stage, ...]
     weights: dict[str, tuple[tuple[int, ...], int | None]] = field(default_factory=dict)
+    begins: tuple[str, ...] = ()
     run: Timetable | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -335,6 +339,7 @@ class StepRun:
             self._shares(stages[slowest], run, slowest, seconds),
             tuple(stages),
             self._weights(),
+            tuple([module_key(self.units[part.start].forward[0]) for part in self.parts]),
             run if keep_tasks else None,
         )
 

@@ -9,13 +9,15 @@ better is missed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import comb
 from typing import Any
 
 from weft.base.errors import DistributedError, WeftError
+from weft.core.tensor import Tensor
 from weft.distributed.mesh import Mesh
+from weft.distributed.planning.apply import PlannedStep
 from weft.distributed.planning.cluster import Cluster
 from weft.distributed.planning.costs import Costs
 from weft.distributed.planning.cuts import all_cuts
@@ -27,6 +29,7 @@ from weft.nn.attention import MultiheadAttention
 from weft.nn.embedding import Embedding
 from weft.nn.linear import Linear
 from weft.nn.module import Module
+from weft.optim.optimizer import Optimizer
 
 __all__ = ["Planned", "Rejected", "plan"]
 
@@ -102,6 +105,53 @@ class Planned:
             if axis is not None and rule:
                 found[name] = rule
         return found
+
+    def apply(
+        self, model: Module, optimizer: Optimizer, loss: Callable[..., Tensor]
+    ) -> PlannedStep:
+        """The training step of a model on the ranks that there are, laid out as planned.
+
+        model      on as many ranks as the plan has devices, the same on each: the model of the
+                   outlined step. Its weights are cut in place; stages of a pipeline are made of the
+                   children of an nn.Sequential
+        optimizer  of all its parameters; it keeps those of this rank
+        loss       of what the model gives, and the targets: a mean over samples
+
+        `step(x, *targets)` trains once and returns the loss; `step.model` is what this rank has.
+
+        >>> from weft import distributed, nn, optim
+        >>> def model_of():
+        ...     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+        >>> def build():
+        ...     model = model_of()
+        ...     optimizer = optim.SGD(model.parameters(), lr=0.1)
+        ...     def step(x, y):
+        ...         loss = nn.functional.mse_loss(model(x), y)
+        ...         loss.backward()
+        ...         optimizer.step()
+        ...     return step
+        >>> outlined = distributed.outline(build, weft.spec((8, 4)), weft.spec((8, 2)))
+        >>> found = distributed.plan(outlined, distributed.Cluster.cpus(4), pipeline=2, tensor=2)
+        >>> def train():
+        ...     weft.manual_seed(0)
+        ...     model = model_of()
+        ...     optimizer = optim.SGD(model.parameters(), lr=0.1)
+        ...     step = found.apply(model, optimizer, nn.functional.mse_loss)
+        ...     for _ in range(20):
+        ...         value = step(weft.ones((8, 4)), weft.ones((8, 2)))
+        ...     return value.item() < 0.1
+        >>> distributed.run_virtual(4, train)
+        [True, True, True, True]
+        """
+        return PlannedStep(
+            self.plan,
+            self.prediction.micro_batches,
+            self.prediction.begins,
+            self.rules(model),
+            model,
+            optimizer,
+            loss,
+        )
 
     def __str__(self) -> str:
         return f"{self.plan}: {self.prediction.seconds:.4g} s"

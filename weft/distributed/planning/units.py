@@ -21,7 +21,7 @@ from weft.ir.op import Trait, card
 from weft.ir.types import TensorType
 from weft.ops.cards import EMBEDDING
 
-__all__ = ["Unit", "root", "units_of"]
+__all__ = ["Unit", "module_key", "root", "units_of"]
 
 
 @dataclass(eq=False)
