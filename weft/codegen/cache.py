@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from weft.base import store
 from weft.base.errors import InternalError
 from weft.codegen import llvm
@@ -150,4 +152,4 @@ def _name(key: bytes | None, code: Code | None, target: Machine) -> str:
 @functools.cache
 def _build_key(target: Machine) -> bytes:
     """What object code depends on besides the text."""
-    return repr((VERSION, llvm.version(), target)).encode()
+    return repr((VERSION, llvm.version(), np.__version__, target)).encode()  # NumPy has LAPACK

@@ -13,6 +13,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weft.codegen.linalg import lapack
+
 __all__ = ["Image", "NotExecutable", "NotLoaded"]
 
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8  # kinds of sections
@@ -182,7 +184,9 @@ def _process() -> ctypes.CDLL:
 
 @functools.cache
 def _outside(name: str) -> int:
-    """The address of a function of the process."""
+    """The address of a function of the process, or of NumPy's LAPACK."""
+    if name.startswith(lapack.PREFIX) and lapack.address(name):
+        return lapack.address(name)
     try:
         found = getattr(_process(), name)
     except AttributeError:

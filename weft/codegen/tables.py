@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft.codegen import conv, cumulative, indexing, pool, random, sorting
+from weft.codegen.linalg import table as linalg
 from weft.schedule.layouts import Layout
 
 __all__ = ["KERNELS", "LAYOUTS", "PRODUCTS"]
@@ -23,6 +24,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **random.EMITTERS,
     **sorting.EMITTERS,
     **cumulative.EMITTERS,
+    **linalg.EMITTERS,
 }
 #: Emitters that read operands with strides and an offset, and the layout that each operand needs at
 #: least. All others get dense operands.

@@ -318,6 +318,8 @@ class Module:
     allocate, deallocate, allocate_aligned = "malloc", "free", "aligned_alloc"
     #: Whether code may call functions of the C library, such as `sin`.
     has_c_library = True
+    #: Whether code may call NumPy's LAPACK.
+    has_lapack = True
     #: Where several threads run the code of a graph together: how they copy memory and wait.
     team: Any = None
 

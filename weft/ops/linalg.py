@@ -19,7 +19,6 @@ from weft.ops.linalg_lu import (
     lu,
     lu_factor,
     lu_solve,
-    solve_triangular,
 )
 from weft.ops.linalg_matrix import cross, diagonal, outer, trace
 from weft.ops.linalg_more import (
@@ -33,6 +32,7 @@ from weft.ops.linalg_more import (
 )
 from weft.ops.linalg_norm import matrix_norm, matrix_rank, pinv, vector_norm
 from weft.ops.linalg_solve import det, inv, matrix_power, slogdet, solve
+from weft.ops.linalg_triangular import solve_triangular
 from weft.ops.matmul import matmul, tensordot, vecdot
 from weft.ops.shape import matrix_transpose
 

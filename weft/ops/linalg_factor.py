@@ -27,6 +27,7 @@ from weft.ops.linalg_rules import (
     square_size,
     square_type,
 )
+from weft.ops.linalg_triangular import solved
 from weft.ops.rules import check_kind
 
 __all__ = ["cholesky", "eigh", "eigvalsh", "qr", "svd", "svdvals"]
@@ -41,8 +42,8 @@ def _cholesky_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
     upper = hermitian(xp, out)
     inner = xp.matmul(upper, xp.tril(g))
     half = xp.tril(inner, k=-1) + xp.real(inner) * (0.5 * identity_like(xp, inner))
-    left = xp.linalg.solve(upper, half)  # L⁻ᴴ Φ L⁻¹
-    both = xp.linalg.solve(upper, hermitian(xp, left))
+    left = solved(upper, half, upper=True)  # L⁻ᴴ Φ L⁻¹
+    both = solved(upper, hermitian(xp, left), upper=True)
     return (both + hermitian(xp, both)) / 2
 
 
@@ -118,7 +119,7 @@ def _tall_qr_vjp(xp: Any, g_q: Any, g_r: Any, q: Any, r: Any) -> Any:
     turned = xp.matmul(q, above + hermitian(xp, above))
     if g_q is not None:
         turned = turned + g_q
-    return hermitian(xp, xp.linalg.solve(r, hermitian(xp, turned)))
+    return hermitian(xp, solved(r, hermitian(xp, turned), upper=True))
 
 
 def _not_unique(what: str, instead: str, op: str) -> GradientError:

@@ -1,4 +1,4 @@
-"""LU factors, and solutions by triangular and Cholesky factors."""
+"""LU factors, and solutions by LU and Cholesky factors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from weft.ops.linalg_rules import (
     square_size,
     widened,
 )
-from weft.ops.linalg_solve import solve
+from weft.ops.linalg_triangular import solve_triangular
 from weft.ops.matmul import matmul
 from weft.ops.rules import check_kind
 from weft.ops.shape import broadcast_to, matrix_transpose
@@ -41,7 +41,6 @@ __all__ = [
     "lu",
     "lu_factor",
     "lu_solve",
-    "solve_triangular",
 ]
 
 
@@ -67,9 +66,11 @@ def _lu_type(x: TensorType) -> tuple[TensorType, TensorType]:
 
 
 def _lu_values(x: Any) -> tuple[Any, Any]:
-    """Elimination with the largest element of each column as its pivot; all matrices at once."""
+    """Elimination with the largest element of each column as its pivot; all matrices at once. It is
+    computed in double precision, as NumPy's functions are."""
     *stack, rows, columns = x.shape
-    out = np.array(x).reshape(math.prod(stack), rows, columns)
+    wide = np.result_type(x.dtype, np.float64)
+    out = np.array(x, wide).reshape(math.prod(stack), rows, columns)
     each = np.arange(out.shape[0])
     order = np.tile(np.arange(rows), (out.shape[0], 1))
     for k in range(min(rows, columns)):
@@ -82,7 +83,7 @@ def _lu_values(x: Any) -> tuple[Any, Any]:
         pivot = np.where(pivot == 0, 1, pivot)
         out[:, k + 1 :, k] /= pivot[:, None]
         out[:, k + 1 :, k + 1 :] -= out[:, k + 1 :, k, None] * out[:, k, None, k + 1 :]
-    return out.reshape(x.shape), order.reshape((*stack, rows))
+    return out.reshape(x.shape).astype(x.dtype), order.reshape((*stack, rows))
 
 
 def _lu_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
@@ -91,9 +92,9 @@ def _lu_vjp(xp: Any, g: Any, out: Any, _x: Any) -> Any:
         return None
     rows, columns = both.shape[-2:]
     size = min(rows, columns)
-    unit = identity_like(xp, both[..., :size, :size])
-    lower = xp.tril(both[..., :size, :size], k=-1) + unit
-    upper = xp.triu(both[..., :size, :size])
+    square = both[..., :size, :size]
+    lower = xp.tril(square, k=-1) + identity_like(xp, square)
+    upper = xp.triu(square)
     g_lower, g_upper = g_both[..., :size, :size], g_both[..., :size, :size]
     parts = []
     if rows > size:  # the rows below are L2 = A2 U⁻¹
@@ -168,40 +169,6 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, /) -> Tensor:
     places = cast(pivots[..., None] == arange(rows, device=both.device), both.dtype)
     half = solve_triangular(both, matmul(places, right), upper=False, unitriangular=True)
     return solve_triangular(both, half, upper=True)
-
-
-@public(namespace="linalg")
-@autocasts("float32")
-def solve_triangular(
-    A: Tensor,
-    B: Tensor,
-    /,
-    *,
-    upper: bool,
-    left: bool = True,
-    unitriangular: bool = False,
-) -> Tensor:
-    """The solution X of A @ X = B (X @ A = B without `left`), reading one triangle of A.
-
-    With `unitriangular` the diagonal counts as ones.
-
-    >>> a = weft.asarray([[2.0, 0.0], [1.0, 4.0]])
-    >>> weft.linalg.solve_triangular(a, weft.asarray([[2.0], [9.0]]), upper=False)
-    tensor([[1.],
-            [2.]])
-    """
-    matrix, right = common((A, B), "solve_triangular", at_least="float")
-    _, size = square_size(type_of(matrix), "solve_triangular", "A")
-    matrix_sizes(type_of(right), "solve_triangular", "B")
-    part = triu if upper else tril
-    if unitriangular:
-        one = eye(size, dtype=matrix.dtype, device=matrix.device)
-        matrix = part(matrix, k=1 if upper else -1) + one
-    else:
-        matrix = part(matrix)
-    if left:
-        return solve(matrix, right)
-    return matrix_transpose(solve(matrix_transpose(matrix), matrix_transpose(right)))
 
 
 @public(namespace="linalg")

@@ -43,12 +43,12 @@ from weft.ops.rules import check_kind, check_same, conj_of, sum_to
 from weft.ops.shape import broadcast_to
 from weft.ops.ways import but_last
 
-__all__ = ["det", "inv", "matrix_power", "slogdet", "solve"]
+__all__ = ["det", "inv", "matrix_power", "slogdet", "solve", "solve_cost", "solve_type"]
 
 # --- solve -------------------------------------------------------------------------------------
 
 
-def _solve_type(x1: TensorType, x2: TensorType) -> TensorType:
+def solve_type(x1: TensorType, x2: TensorType) -> TensorType:
     check_same(x1, x2)
     check_kind(x1, "floating")
     stack, size = square_size(x1, name="x1")
@@ -65,7 +65,7 @@ def _solve_type(x1: TensorType, x2: TensorType) -> TensorType:
     return x2.like(shape=(*broadcast_shapes(stack, x2.shape[:-2]), *x2.shape[-2:]))
 
 
-def _solve_cost(inputs: Types, outputs: Types) -> Cost:
+def solve_cost(inputs: Types, outputs: Types, **_attrs: Any) -> Cost:
     factor = matrix_cost(2 / 3)(inputs, outputs)
     return Cost(factor.flops + 2 * outputs[0].size * inputs[0].shape[-1], factor.bytes)
 
@@ -85,14 +85,14 @@ def _solve_x2(xp: Any, g: Any, _out: Any, x1: Any, x2_type: Any) -> Any:
 
 _solve = Op(
     "solve",
-    _solve_type,
+    solve_type,
     lambda xp, x1, x2: xp.linalg.solve(x1, x2),
     kinds="floating",
     autocast="float32",
     vjp=(_solve_x1, _solve_x2),
     batch=solve_rule,
     traits=Trait.WIDEN,
-    cost=_solve_cost,
+    cost=solve_cost,
     ways=but_last(2),
 )
 

@@ -116,7 +116,7 @@ class CudaEmitter(Emitter):
         self.target = CudaTarget(self.machine)
         self.module = Module(self.machine)
         self.module.stack = LOCAL
-        self.module.has_c_library = False
+        self.module.has_c_library = self.module.has_lapack = False
         self._launches: dict[Step, tuple[Launch, ...]] = {}
         self._flagged: set[Step] = set()  # steps whose kernels get the flag
         self._stacked: set[Step] = set()  # those that get the bounds of the stacks' memory, too

@@ -19,6 +19,7 @@ class LibraryModule(Module):
     owns     whether this module defines those
     """
 
+    has_lapack = False
     allocate, deallocate, allocate_aligned = "weft.take", "weft.give", "weft.no_memory"
 
     def __init__(self, machine: Any, prefix: str, *, owns: bool, threads: bool) -> None:
