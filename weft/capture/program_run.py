@@ -11,8 +11,8 @@ from weft.autodiff.transforms.levels import innermost_level
 from weft.base.asked_sizes import SizeFact
 from weft.base.asked_sizes import same_shape as same_sizes
 from weft.base.dims import bind_dims
-from weft.base.pytree import tree_unflatten
 from weft.capture.trace.new_leaves import make_leaves
+from weft.capture.trace.result_leaves import result_of
 from weft.core.autocast import as_recorded
 from weft.core.bind import bind
 from weft.core.bind import written as announce_write
@@ -21,7 +21,7 @@ from weft.core.number import number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Graph
 from weft.ir.interpret import interpret
-from weft.ir.signature import NONE, SAME, Given, Made, Signature
+from weft.ir.signature import NONE, SAME, Given, Signature
 from weft.ir.types import TensorType
 from weft.ops.cards import IDENTITY
 from weft.ops.identity import detached
@@ -82,14 +82,9 @@ def run_routine(routine: Routine, given: Sequence[Tensor]) -> Any:
         if value.node is None:  # an input: the result is another tensor with its value
             made[i] = bind(IDENTITY, made[i])
     make_leaves(signature.new_leaves, made, at)
-    leaves: list[Any] = []
-    for leaf in signature.leaves:
-        if isinstance(leaf, Made):
-            leaves.append(_number(made[leaf.output]) if leaf.is_number else made[leaf.output])
-        else:
-            leaves.append(at(leaf.place) if isinstance(leaf, Given) else leaf.value)
+    result = result_of(signature, made, at, _number)
     _write(signature, made, at)
-    return tree_unflatten(signature.result, leaves)
+    return result
 
 
 def _outputs(graph: Graph, inputs: list[Tensor]) -> list[Tensor]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from weft.base.dataclass import dataclass
 from weft.capture.trace.repeated import Cause
 from weft.capture.trace.segments import Segment
 
@@ -23,20 +24,12 @@ def is_rounding(answer: Any, recorded: Any) -> bool:
     return math.isclose(answer, recorded, rel_tol=ROUNDING)
 
 
+@dataclass(eq=False, slots=True)
 class Miss:
     """A call that no recorded path fits: the segments it took, and why it stopped there."""
 
-    __slots__ = ("candidates", "cause", "reason", "taken", "waits")
-
-    def __init__(
-        self,
-        taken: list[Segment],
-        reason: str = "",
-        cause: Cause | None = None,
-        candidates: Sequence[Segment] = (),
-    ) -> None:
-        self.taken = taken
-        self.reason = reason  # "": it is not known yet why none of the candidates was usable
-        self.cause = cause
-        self.candidates = candidates
-        self.waits = False  # is a structure not recorded, because it is seen for the first time?
+    taken: list[Segment]
+    reason: str = ""  # "": it is not known yet why none of the candidates was usable
+    cause: Cause | None = None
+    candidates: Sequence[Segment] = ()
+    waits: bool = False  # is a structure not recorded, because it is seen for the first time?

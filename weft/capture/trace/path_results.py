@@ -7,16 +7,16 @@ from typing import Any
 
 from weft.autodiff.call import freed_node
 from weft.autodiff.node import FreedError
-from weft.base.pytree import tree_unflatten
 from weft.capture.trace.new_leaves import make_leaves
 from weft.capture.trace.path_history import history_of
 from weft.capture.trace.programs import Prepare
+from weft.capture.trace.result_leaves import python_number_of, result_of
 from weft.capture.trace.segments import Ending, Segment
 from weft.capture.watch.effects import replay
 from weft.core.number import is_unknown
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Value
-from weft.ir.signature import NONE, SAME, Given, Made
+from weft.ir.signature import NONE, SAME, Given
 
 Numbers = dict[Value, Tensor]
 
@@ -43,16 +43,10 @@ def finish(
         outside(place).requires_grad = True
     if ending.backward is not None:
         _link(ending, path, numbers, made, name, prepare)
-    leaves: list[Any] = []
-    for leaf in signature.leaves:
-        if isinstance(leaf, Made):
-            found = made[leaf.output]
-            leaves.append(found.numpy().item() if leaf.is_number else found)
-        else:
-            leaves.append(outside(leaf.place) if isinstance(leaf, Given) else leaf.value)
+    result = result_of(signature, made, outside)  # before the writes
     if signature.writes or ending.effects:
         _write(ending, made, outside, args, kwargs)
-    return tree_unflatten(signature.result, leaves)
+    return result
 
 
 def _write(
@@ -79,7 +73,7 @@ def _write(
     def this_call(tensor: Tensor) -> Any:
         place = ending.places[id(tensor)]
         found = made[place] if isinstance(place, int) else outside(place.place)
-        return found.numpy().item() if is_unknown(tensor) else found
+        return python_number_of(found) if is_unknown(tensor) else found
 
     replay(ending.effects, args, kwargs, this_call)
 

@@ -36,19 +36,18 @@ from weft.capture.trace.new_leaves import (
     sets_requires_grad,
     unread_leaves,
 )
-from weft.capture.trace.raw_segment import RawSegment
 from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, needed
 from weft.capture.trace.result_leaves import as_result, is_plain, with_plain_keys
-from weft.capture.trace.segments import Ending, PathBackward, Question, array_tensor
+from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, array_tensor
 from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
-from weft.capture.watch.effects import Now
+from weft.capture.watch.effects import tensors_in
 from weft.capture.watch.origin import Origin, input_name, pinned
 from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch
 from weft.core.bind import bind, recorder
 from weft.core.grad_mode import no_grad
-from weft.core.number import CLASSES, Number
+from weft.core.number import Number
 from weft.core.symbolic import SymbolicArray, symbolic
 from weft.core.tensor import StateTensor, Tensor, type_of, wrap
 from weft.core.unrecorded import unrecorded
@@ -87,7 +86,7 @@ class TraceRecorder(HistoryRecorder):
         self.flow.fallback = fallback
         self.args = args
         self.kwargs = kwargs
-        self.segments: list[RawSegment] = []
+        self.segments: list[Segment] = []
         self.refusals: list[str] = []
         #: By id: the place of a tensor from outside that begins to require a gradient.
         self.learns: dict[int, int] = {}
@@ -332,7 +331,7 @@ class TraceRecorder(HistoryRecorder):
     def _cut(self, question: Question | None, answer: Any) -> None:
         nodes = self.graph.nodes[self._start :]
         guards = self.watch.take_guards()
-        self.segments.append(RawSegment(guards, self._inputs, nodes, question, answer))
+        self.segments.append(Segment(guards, self._inputs, nodes, question, answer))
         self._start = len(self.graph.nodes)
         self._inputs = []
 
@@ -390,7 +389,7 @@ class TraceRecorder(HistoryRecorder):
         written = self.written.values()
         writes = [write for entry in written for write in self._writes(entry, binding)]
         places: dict[int, int | Given] = {}
-        for tensor in self._in_effects():
+        for tensor in tensors_in(self.watch.effects, self.args, self.kwargs):
             found = binding.given(tensor)
             places[id(tensor)] = output(tensor) if found is None else found
             keep_alive.append(tensor)
@@ -440,21 +439,6 @@ class TraceRecorder(HistoryRecorder):
             backward_at,
             learns=list(self.learns.values()),
         )
-
-    def _in_effects(self) -> list[Tensor]:
-        """The tensors that the run wrote to Python objects, or printed."""
-        found: list[Tensor] = []
-
-        def collect(tensor: Tensor) -> Any:
-            found.append(tensor)
-            # Texts are made here, too, which would ask a number for its value.
-            return CLASSES[tensor.kind]() if tensor.__class__ is Number else tensor
-
-        now = Now(self.args, self.kwargs, collect)
-        for effect in self.watch.effects:
-            for template in effect.templates or ():
-                template(now)
-        return found
 
     def _outside(self, obj: Any) -> Origin | None:
         """The origin of an object from outside; None for one that the run made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -10,10 +11,18 @@ import numpy as np
 from weft.base.device import Device
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import DType
+from weft.base.pytree import tree_unflatten
 from weft.capture.watch.texts import TextParts, plain_keys
+from weft.core.tensor import Tensor
+from weft.ir.signature import Given, Made, Signature
 from weft.record.control.nested import size_number
 
-__all__ = ["as_result", "is_plain", "with_plain_keys"]
+__all__ = ["as_result", "is_plain", "result_of", "with_plain_keys"]
+
+
+def python_number_of(tensor: Tensor) -> Any:
+    """The number that the graph has computed, as Python's own."""
+    return tensor.numpy().item()
 
 
 def as_result(value: Any) -> Any:
@@ -40,3 +49,19 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), np.dtype
 def is_plain(value: Any) -> bool:
     """Whether a leaf is a constant under the guards: a number, a string, a class."""
     return isinstance(value, (*_PLAIN, type, DType, Device, BuiltinFunctionType))
+
+
+def result_of(
+    signature: Signature,
+    made: Sequence[Any],
+    outside: Callable[[int], Any],
+    number: Callable[[Tensor], Any] = python_number_of,
+) -> Any:
+    """What a call returns, of its outputs and of the objects at places outside."""
+    leaves: list[Any] = []
+    for leaf in signature.leaves:
+        if isinstance(leaf, Made):
+            leaves.append(number(made[leaf.output]) if leaf.is_number else made[leaf.output])
+        else:
+            leaves.append(outside(leaf.place) if isinstance(leaf, Given) else leaf.value)
+    return tree_unflatten(signature.result, leaves)

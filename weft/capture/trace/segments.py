@@ -196,6 +196,7 @@ class Segment:
     inputs: list[tuple[Value, Origin]]
     nodes: list[Node]
     question: Question | None = None
+    answer: Any = None  # to the question, in the run that was recorded
     children: dict[Any, list[Segment]] = field(default_factory=dict)
     answers: dict[Any, Any] = field(default_factory=dict)  # key -> the answer itself
     ending: Ending | None = None

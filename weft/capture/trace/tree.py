@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from weft.capture.trace.raw_segment import RawSegment
 from weft.capture.trace.recompute_choice import split_path
-from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, answer_key
+from weft.capture.trace.segments import Ending, PathBackward, Segment, answer_key
 from weft.capture.trace.size_inputs import Tellers, told_by, told_by_data, with_tellers
 from weft.capture.watch.origin import same_place
 from weft.ir.attributes import attrs_key
@@ -20,7 +19,7 @@ Owners = dict[Value, Segment]
 def insert(
     roots: list[Segment],
     taken: Sequence[Segment],
-    raw: Sequence[RawSegment],
+    recorded: Sequence[Segment],
     ending: Ending,
     budget: float | None = None,
     recording: int = 0,
@@ -28,14 +27,17 @@ def insert(
     """Add a recorded path to the tree; returns its segments.
 
     taken       the segments that this call already ran
+    recorded    those of the run, from its beginning
     budget      the memory budget, see `split`
     recording   the number of this recording
     """
     shared = list(taken)
     renamed: dict[Value, Value] = {}
-    if not all(_same(old, new, renamed) for old, new in zip(shared, raw, strict=False)):
+    if not all(_same(old, new, renamed) for old, new in zip(shared, recorded, strict=False)):
         shared, renamed = [], {}  # the run did not repeat the same nodes: share nothing
-    path = [*shared, *[_segment(part, renamed) for part in raw[len(shared) :]]]
+    path = [*shared, *recorded[len(shared) :]]
+    for segment in path[len(shared) :]:
+        _rename_segment(segment, renamed)
     tellers: Tellers = {}
     for i, segment in enumerate(path):
         for name, value in told_by([value for value, _ in segment.inputs]):
@@ -55,13 +57,14 @@ def insert(
             roots.append(path[0])
         else:
             before = path[i - 1]
-            key = answer_key(raw[i - 1].answer)
-            before.answers[key] = raw[i - 1].answer
+            answer = recorded[i - 1].answer
+            key = answer_key(answer)
+            before.answers[key] = answer
             before.children.setdefault(key, []).append(path[i])
     return path
 
 
-def _same(old: Segment, new: RawSegment, renamed: dict[Value, Value]) -> bool:
+def _same(old: Segment, new: Segment, renamed: dict[Value, Value]) -> bool:
     """Whether recorded nodes repeat a segment; then maps their values to those of the segment."""
     if len(old.inputs) != len(new.inputs) or len(old.nodes) != len(new.nodes):
         return False
@@ -82,13 +85,12 @@ def _same(old: Segment, new: RawSegment, renamed: dict[Value, Value]) -> bool:
     return old.question.value is renamed.get(new.question.value, new.question.value)
 
 
-def _segment(raw: RawSegment, renamed: dict[Value, Value]) -> Segment:
-    _rename(raw.nodes, renamed)
-    question = raw.question
+def _rename_segment(segment: Segment, renamed: dict[Value, Value]) -> None:
+    _rename(segment.nodes, renamed)
+    question = segment.question
     if question is not None:
         value = renamed.get(question.value, question.value)
-        question = Question(value, question.kind, question.location)
-    return Segment(raw.guards, raw.inputs, raw.nodes, question)
+        segment.question = replace(question, value=value)
 
 
 def _rename(nodes: Iterable[Node], renamed: dict[Value, Value]) -> None:

@@ -15,12 +15,13 @@ from weft.autodiff.transforms.levels import ClosedLevel
 from weft.autodiff.transforms.vmap import MapLevel, vmap
 from weft.autodiff.transforms.whole_call import call_whole, spreads
 from weft.base.pytree import tree_flatten, tree_unflatten
+from weft.capture.trace.result_leaves import result_of
 from weft.capture.trace.segments import Segment
 from weft.capture.watch.origin import MISSING
 from weft.core import bind as binding
 from weft.core.tensor import Tensor
 from weft.ir.graph import extract
-from weft.ir.signature import Given, Made
+from weft.ir.signature import Made
 from weft.record.control.on_level import call_graph
 
 if TYPE_CHECKING:
@@ -106,12 +107,4 @@ def run_inside(segment: Segment, given: list[Any]) -> Any:
     inputs = [value for value, _ in segment.inputs]
     graph = extract("inside", inputs, segment.nodes, ending.made)
     made = call_graph(graph, [given[at[id(origin)]] for _, origin in segment.inputs])
-    leaves: list[Any] = []
-    for leaf in ending.signature.leaves:
-        if isinstance(leaf, Made):
-            leaves.append(made[leaf.output])
-        elif isinstance(leaf, Given):
-            leaves.append(given[at[id(ending.origins[leaf.place])]])
-        else:
-            leaves.append(leaf.value)
-    return tree_unflatten(ending.signature.result, leaves)
+    return result_of(ending.signature, made, lambda i: given[at[id(ending.origins[i])]])

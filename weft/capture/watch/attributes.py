@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def load_as_object(hooks: Hooks, obj: Any, name: str) -> Any:
         if name in own:
             return own[name]
     if found is not MISSING:
-        return _load_from_class(hooks, obj, cls, name, found)
+        return _load_from_class(hooks, obj, name, found, cls)
     class_lacks(watch, cls, name)
     fallback = static_lookup(cls, "__getattr__")
     if is_python_function(fallback):
@@ -112,13 +113,8 @@ def _load_data_descriptor(
     hooks: Hooks, obj: Any, cls: type, name: str, found: Any, known: Known | None
 ) -> Any:
     watch = hooks.watch
-    if isinstance(found, property):
-        class_attribute(watch, cls, name, found)
-        return hooks.call(found.fget, obj) if found.fget is not None else getattr(obj, name)
-    getter = static_lookup(type(found), "__get__")
-    if is_python_function(getter):
-        class_attribute(watch, cls, name, found)
-        return hooks.call(getter, found, obj, cls)
+    if isinstance(found, property) or is_python_function(static_lookup(type(found), "__get__")):
+        return _load_from_class(hooks, obj, name, found, cls)
     if name == "__dict__" and known is not None:
         attributes = watch.attributes(known)
         return attributes.obj if attributes is not None else getattr(obj, name)
@@ -140,24 +136,35 @@ def _load_data_descriptor(
     return getattr(obj, name)
 
 
-def _load_from_class(hooks: Hooks, obj: Any, cls: type, name: str, found: Any) -> Any:
-    watch = hooks.watch
-    number = class_attribute(watch, cls, name, found)
+def _load_from_class(
+    hooks: Hooks, obj: Any, name: str, found: Any, cls: type, bound: tuple[Any, Any] | None = None
+) -> Any:
+    """An attribute that stands in a class, by the rules of descriptors.
+
+    bound   the instance that it is read of, or None for the class itself, and the class; where that
+            is not an object and its class
+    """
+    number = class_attribute(hooks.watch, cls, name, found)
     if number is not MISSING:
         return number
-    if is_python_function(found) or isinstance(found, Wrapper):
-        return types.MethodType(found, obj)
-    if isinstance(found, staticmethod):
-        return found.__func__
-    if isinstance(found, classmethod):
-        return types.MethodType(found.__func__, cls)
+    instance, owner = bound or (obj, cls)
     if isinstance(found, functools.cached_property):
+        if instance is not obj:
+            return getattr(obj, name)
         value = hooks.call(found.func, obj)
         store(hooks, obj, name, value)
         return value
+    if is_python_function(found) or isinstance(found, Wrapper):
+        return found if instance is None else types.MethodType(found, instance)
+    if isinstance(found, staticmethod):
+        return found.__func__
+    if isinstance(found, classmethod):
+        return types.MethodType(found.__func__, owner)
     getter = static_lookup(type(found), "__get__")
+    if isinstance(found, property) and instance is not None and found.fget is not None:
+        return hooks.call(found.fget, instance)
     if is_python_function(getter):
-        return hooks.call(getter, found, obj, cls)
+        return hooks.call(getter, found, instance, owner)
     return getattr(obj, name)
 
 
@@ -229,25 +236,14 @@ def _load_of_class(hooks: Hooks, obj: type, name: str) -> Any:
     found = static_lookup(obj, name)
     of_meta = static_lookup(meta, name)
     if of_meta is not MISSING and is_data_descriptor(of_meta):
-        if isinstance(of_meta, property) and of_meta.fget is not None:
-            class_attribute(watch, meta, name, of_meta)
-            return hooks.call(of_meta.fget, obj)
+        if isinstance(of_meta, property):
+            return _load_from_class(hooks, obj, name, of_meta, meta)
         return getattr(obj, name)
     if found is not MISSING:
-        number = class_attribute(watch, obj, name, found)
-        if number is not MISSING:
-            return number
-        if is_python_function(found):
-            return found
-        if isinstance(found, classmethod):
-            return types.MethodType(found.__func__, obj)
-        getter = static_lookup(type(found), "__get__")
-        if is_python_function(getter):
-            return hooks.call(getter, found, None, obj)
-        return getattr(obj, name)
+        return _load_from_class(hooks, obj, name, found, obj, (None, obj))
     class_lacks(watch, obj, name)
     if of_meta is not MISSING:
-        return _load_from_class(hooks, obj, meta, name, of_meta)
+        return _load_from_class(hooks, obj, name, of_meta, meta)
     fallback = static_lookup(meta, "__getattr__")
     if is_python_function(fallback) and is_changeable(watch, meta):
         return hooks.call(fallback, obj, name)
@@ -265,20 +261,12 @@ def _load_of_module(hooks: Hooks, obj: types.ModuleType, name: str) -> Any:
 
 
 def _load_of_super(hooks: Hooks, obj: Any, name: str) -> Any:
-    watch = hooks.watch
-    receiver = obj.__self__
-    if receiver is None:
-        return getattr(obj, name)
-    order = obj.__self_class__.__mro__
-    for base in order[order.index(obj.__thisclass__) + 1 :]:
+    receiver, owner = obj.__self__, obj.__self_class__
+    order = () if receiver is None else owner.__mro__
+    for base in order[order.index(obj.__thisclass__) + 1 :] if order else ():
         if name in base.__dict__:
-            found = base.__dict__[name]
-            number = class_attribute(watch, base, name, found)
-            if number is not MISSING:
-                return number
-            if isinstance(found, property) and found.fget is not None:
-                return hooks.call(found.fget, receiver)
-            break
+            bound = (None if receiver is owner else receiver, owner)
+            return _load_from_class(hooks, obj, name, base.__dict__[name], base, bound)
     return getattr(obj, name)
 
 
@@ -307,54 +295,48 @@ def _load_of_tensor(watch: Watch, obj: Tensor, name: str) -> Any:
 
 def store(hooks: Hooks, obj: Any, name: str, value: Any) -> None:
     """obj.name = value"""
-    cls = type(obj)
-    setter = static_lookup(cls, "__setattr__")
-    if is_python_function(setter) and not _is_own(setter):
-        class_attribute(hooks.watch, cls, "__setattr__", setter)
-        hooks.call(setter, obj, name, value)
-        return
-    store_as_object(hooks, obj, name, value)
+    _change(hooks, store_as_object, "__setattr__", obj, name, value)
+
+
+def delete(hooks: Hooks, obj: Any, name: str) -> None:
+    """del obj.name"""
+    _change(hooks, delete_as_object, "__delattr__", obj, name)
+
+
+def _change(
+    hooks: Hooks, as_object: Callable[..., None], method: str, obj: Any, name: str, *value: Any
+) -> None:
+    function = static_lookup(type(obj), method)
+    if is_python_function(function) and not _is_own(function):
+        class_attribute(hooks.watch, type(obj), method, function)
+        hooks.call(function, obj, name, *value)
+    else:
+        as_object(hooks, obj, name, *value)
 
 
 def _is_own(function: Any) -> bool:
     return str(function.__module__) in ("weft.nn.members", "weft.nn.parameter", "weft.core.counted")
 
 
-def store_as_object(hooks: Hooks, obj: Any, name: str, value: Any) -> None:
-    watch = hooks.watch
+def store_as_object(hooks: Hooks, obj: Any, name: str, *value: Any) -> None:
+    """What `object.__setattr__` does; without a value, what `object.__delattr__` does."""
     cls = type(obj)
     found = static_lookup(cls, name)
-    if found is not MISSING and not isinstance(obj, type):
-        if isinstance(found, property) and found.fset is not None and not isinstance(obj, Tensor):
-            class_attribute(watch, cls, name, found)
-            hooks.call(found.fset, obj, value)
+    change: Any = static_lookup(type(found), "__set__" if value else "__delete__")
+    if isinstance(found, property) and not isinstance(obj, Tensor):
+        change = found.fset if value else found.fdel
+        if change is not None:
+            class_attribute(hooks.watch, cls, name, found)
+            hooks.call(change, obj, *value)
             return
-        setter = static_lookup(type(found), "__set__")
-        if is_python_function(setter):
-            class_attribute(watch, cls, name, found)
-            hooks.call(setter, found, obj, value)
-            return
-    _write(watch, obj, name, found, value)
-
-
-def delete(hooks: Hooks, obj: Any, name: str) -> None:
-    """del obj.name"""
-    cls = type(obj)
-    deleter = static_lookup(cls, "__delattr__")
-    if is_python_function(deleter) and not _is_own(deleter):
-        class_attribute(hooks.watch, cls, "__delattr__", deleter)
-        hooks.call(deleter, obj, name)
+    elif is_python_function(change):
+        class_attribute(hooks.watch, cls, name, found)
+        hooks.call(change, found, obj, *value)
         return
-    delete_as_object(hooks, obj, name)
+    _write(hooks.watch, obj, name, found, value[0] if value else MISSING)
 
 
-def delete_as_object(hooks: Hooks, obj: Any, name: str) -> None:
-    found = static_lookup(type(obj), name)
-    if isinstance(found, property) and found.fdel is not None:
-        class_attribute(hooks.watch, type(obj), name, found)
-        hooks.call(found.fdel, obj)
-        return
-    _write(hooks.watch, obj, name, found, MISSING)
+delete_as_object = store_as_object
 
 
 def set_naturally(obj: Any, name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING, static_lookup
@@ -29,50 +29,49 @@ NUMBERS = (int, float)
 ITEMS = (list, dict, CountedList, CountedDict)
 
 
-class Uncounted:
+class Uncounted(NamedTuple):
     """A number from outside that was not read yet: it may only be incremented."""
 
-    __slots__ = ("number",)
-
-    def __init__(self, number: Any) -> None:
-        self.number = number
+    holder: Known  # the container, or the attributes of the object
+    number: Any
 
 
 def of_attribute(hooks: Hooks, obj: Any, name: str) -> Uncounted | None:
     """An attribute from outside that holds a number, not read yet. None if it is not a number."""
     known = hooks.watch.known(obj)
-    if known is None or not _at_top(hooks) or isinstance(obj, type):
+    if known is None or isinstance(obj, type):
         return None
     cls = type(obj)
-    finder, found = static_lookup(cls, "__getattribute__"), static_lookup(cls, name)
-    if attributes.is_python_function(finder):
+    found = static_lookup(cls, name)
+    if attributes.is_python_function(static_lookup(cls, "__getattribute__")):
         return None
     if attributes.is_python_function(static_lookup(cls, "__setattr__")) and not known.grouped:
         return None
     if found is not MISSING and attributes.is_data_descriptor(found):
         return None
-    own = stores.instance_dict(obj)
-    number = MISSING if own is None else own.get(name, MISSING)
-    attributes_of = hooks.watch.attributes(known)
-    if attributes_of is not None and _changes(hooks, attributes_of, name):
-        return None
-    return Uncounted(number) if type(number) in NUMBERS else None
+    return _uncounted(hooks, hooks.watch.attributes(known), name)
 
 
 def of_item(hooks: Hooks, obj: Any, key: Any) -> Uncounted | None:
     """An item of a list or dict from outside that holds a number, not read yet."""
-    known = hooks.watch.known(obj)
-    if known is None or not _at_top(hooks) or type(obj) not in ITEMS:
+    if type(obj) not in ITEMS or not stores.is_plain_key(key):
         return None
-    if (isinstance(obj, list) and type(key) is not int) or not stores.is_plain_key(key):
+    if isinstance(obj, list) and type(key) is not int:
+        return None
+    return _uncounted(hooks, hooks.watch.known(obj), key)
+
+
+def _uncounted(hooks: Hooks, holder: Known | None, key: Any) -> Uncounted | None:
+    # Outside of all branches and loop bodies.
+    if holder is None or recorder() is not hooks.watch.tensors:
         return None
     try:
-        number = obj[key]
+        number = holder.obj[key]
     except LookupError:
         return None
-    if _changes(hooks, known, key):
+    if type(number) not in NUMBERS or _changes(hooks, holder, key):
         return None
-    return Uncounted(number) if type(number) in NUMBERS else None
+    return Uncounted(holder, number)
 
 
 def _changes(hooks: Hooks, known: Known, key: Any) -> bool:
@@ -84,12 +83,6 @@ def _changes(hooks: Hooks, known: Known, key: Any) -> bool:
     if isinstance(known.obj, list):  # which may be read from the front or from the back
         keys.append(key - len(known.obj) if key >= 0 else key + len(known.obj))
     return any(stores.element_origin(known, key) in changing for key in keys)
-
-
-def _at_top(hooks: Hooks) -> bool:
-    """Whether code is recorded outside of all branches and loop bodies."""
-    watcher: object = hooks.watch.tensors
-    return recorder() is watcher
 
 
 # --- obj.name += value, obj[key] += value --------------------------------------------------------
@@ -110,8 +103,7 @@ def augment(hooks: Hooks, symbol: str, old: tuple[Any, ...], value: Any) -> None
     before, store, obj, key = old
     if before.__class__ is Uncounted:
         if symbol in STEPS and (type(value) in NUMBERS or _is_of_tensor(value)):
-            count = count_item if store is None else count_attribute
-            count(hooks, symbol, obj, key, value)
+            _count(hooks, symbol, obj, key, value, before.holder)
             return
         before = hooks.item(obj, key) if store is None else hooks.attr(obj, key)
     new = hooks.inplace(symbol, before, value)
@@ -126,36 +118,25 @@ def _is_of_tensor(value: Any) -> bool:
     return is_unknown(value) and value.kind in ("int", "float")
 
 
-def count_attribute(hooks: Hooks, symbol: str, obj: Any, name: str, by: Any) -> None:
-    """obj.name += by"""
+def _count(hooks: Hooks, symbol: str, obj: Any, key: Any, by: Any, holder: Known) -> None:
+    """obj.key += by, where the holder is the dict of the object; else obj[key] += by"""
     watch = hooks.watch
     known = watch.known(obj)
     assert known is not None
-    own = watch.attributes(known)
-    assert own is not None
-    watch.save(obj)
-    before = stores.held(own)[name]
-    watch.guard("class", stores.element_origin(own, name), type(before), holder=own)
-    stores.before_write(watch, own)
-    attributes.keep_members(watch, obj)
-    _count_attribute(obj, name, symbol, by)
-    text = f"{known.origin.text}.{name} {symbol}= …"
-    watch.effect(text, _count_attribute, known.origin, name, symbol, by)
-
-
-def count_item(hooks: Hooks, symbol: str, obj: Any, key: Any, by: Any) -> None:
-    """obj[key] += by"""
-    watch = hooks.watch
-    known = watch.known(obj)
-    assert known is not None
-    if isinstance(obj, list):
-        stores.read_length(watch, known)
-    before = stores.held(known)[key]
-    watch.guard("class", stores.element_origin(known, key), type(before), holder=known)
-    stores.before_write(watch, known)
-    _count_item(obj, key, symbol, by)
-    text = f"{known.origin.text}[{key!r:.40}] {symbol}= …"
-    watch.effect(text, _count_item, known.origin, key, symbol, by)
+    is_attribute = holder is not known
+    if is_attribute:
+        watch.save(obj)
+    elif isinstance(obj, list):
+        stores.read_length(watch, holder)
+    before = stores.held(holder)[key]
+    watch.guard("class", stores.element_origin(holder, key), type(before), holder=holder)
+    stores.before_write(watch, holder)
+    if is_attribute:
+        attributes.keep_members(watch, obj)
+    count = _count_attribute if is_attribute else _count_item
+    count(obj, key, symbol, by)
+    place = f".{key}" if is_attribute else f"[{key!r:.40}]"
+    watch.effect(f"{known.origin.text}{place} {symbol}= …", count, known.origin, key, symbol, by)
 
 
 def _count_attribute(obj: Any, name: str, symbol: str, by: Any) -> None:

@@ -9,8 +9,10 @@ is recorded again, and such calls are followed (`DeferredCalls.clash`).
 from __future__ import annotations
 
 import types
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.base.source import is_own
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.stores import instance_dict
@@ -20,9 +22,11 @@ from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
+    from weft.capture.trace.recorder import TraceRecorder
     from weft.capture.watch.watch import Known
 
 
+@dataclass(eq=False)
 class DeferredCalls:
     """What the deferred calls of a run may change.
 
@@ -32,26 +36,25 @@ class DeferredCalls:
     clash       whether the rest of the run depends on what they change
     """
 
-    def __init__(self) -> None:
-        self.containers: dict[int, Any] = {}
-        self.tensors: dict[int, Tensor] = {}
-        self.anything = False
-        self.clash = False
-        self._since = 0
-        self._written: dict[int, Any] = {}
+    containers: dict[int, Any] = field(default_factory=dict)
+    tensors: dict[int, Tensor] = field(default_factory=dict)
+    anything: bool = False
+    clash: bool = False
+    _since: int = 0
+    _written: dict[int, Any] = field(default_factory=dict)
 
     def read(self, holder: Known | None) -> None:
         """Note a read from outside; of an element of `holder`, if that is a container."""
         if self.anything or (holder is not None and id(holder.obj) in self.containers):
             self.clash = True
 
-    def begin(self, tensors: Any) -> None:
+    def begin(self, tensors: TraceRecorder) -> None:
         """Begin to defer calls; `tensors` is the recorder of the run."""
         if not self._since:
             self._since = len(tensors.graph.nodes)
             self._written = {id(e.tensor): e.tensor._data for e in tensors.written.values()}
 
-    def end(self, tensors: Any) -> None:
+    def end(self, tensors: TraceRecorder) -> None:
         """At the end of the run: note a clash if an op used a tensor that such a call changes."""
         if self.anything or self.tensors:
             for entry in tensors.written.values():
@@ -89,7 +92,7 @@ class DeferredCalls:
 def defer(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Defer a call of a method to each replay, if possible."""
     watch = hooks.watch
-    tensors: Any = watch.tensors
+    tensors = watch.tensors
     if not watch.defers_calls or kwargs or not watch.active or tensors is None:
         return False
     known = watch.known(args[0])

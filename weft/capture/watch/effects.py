@@ -19,9 +19,10 @@ import numpy as np
 from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim
 from weft.capture.watch.origin import MISSING, Origin
-from weft.capture.watch.texts import LeafNow, TextPart, TextParts, as_leaf
-from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.capture.watch.texts import LeafNow, TextParts, as_leaf
+from weft.capture.watch.values import is_plain
 from weft.core.counted import CountedDict, CountedList, CountedState
+from weft.core.number import CLASSES, Number
 from weft.core.tensor import Tensor
 from weft.record.control.nested import size_number
 
@@ -207,10 +208,7 @@ class Effect:
 
     def tensors(self) -> list[Tensor]:
         """The tensors in the values, for which a replay calls `tensor_of`."""
-        found: dict[int, Tensor] = {}
-        for value in self.raw:
-            _collect(value, found, set())
-        return list(found.values())
+        return tensors_in([self], (), {})
 
     def finish(self, origin_of: OriginOf) -> None:
         """Make templates of the values. Raises `Unstorable` if a replay cannot rebuild one."""
@@ -227,24 +225,22 @@ class Effect:
         return lambda: self.action(target, *values)
 
 
-def _collect(value: Any, found: dict[int, Tensor], seen: set[int]) -> None:
-    if isinstance(value, Tensor):
-        found[id(value)] = value
-    elif isinstance(value, LeafNow):
-        found[id(value.tensor)] = value.tensor
-    elif isinstance(value, TextParts):
-        for part in value.parts:
-            if isinstance(part, TextPart):
-                _collect(part.value, found, seen)
-    elif isinstance(value, CONTAINERS) and id(value) not in seen:
-        seen.add(id(value))
-        parts = [*value.keys(), *value.values()] if isinstance(value, dict) else list(value)
-        for part in parts:
-            _collect(part, found, seen)
-    elif id(value) not in seen and is_record(value):
-        seen.add(id(value))
-        for part in vars(value).values():
-            _collect(part, found, seen)
+def tensors_in(
+    effects: Sequence[Effect], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Tensor]:
+    """The tensors for which a replay of these effects calls `tensor_of`."""
+    found: dict[int, Tensor] = {}
+
+    def collect(tensor: Tensor) -> Any:
+        found[id(tensor)] = tensor
+        # Texts are made here, too, which would ask a number for its value.
+        return CLASSES[tensor.kind]() if tensor.__class__ is Number else tensor
+
+    now = Now(args, kwargs, collect)
+    for effect in effects:
+        for template in effect.templates or ():
+            template(now)
+    return list(found.values())
 
 
 def replay(

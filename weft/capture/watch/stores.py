@@ -10,8 +10,10 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.capture.watch.origin import MISSING, Origin
 from weft.capture.watch.settled_numbers import settled
 from weft.capture.watch.texts import TextParts
@@ -45,27 +47,21 @@ def copy_of(container: Any) -> Any:
     return list(base_of(container).__iter__(container))
 
 
+@dataclass(eq=False, slots=True)
 class Store:
     """What is known about one container besides its origin."""
 
-    __slots__ = (
-        *("appended", "complete", "depths", "everything", "grown", "moved", "obj", "original"),
-        *("varying", "written"),
-    )
-
-    def __init__(self, obj: Any) -> None:
-        self.obj = obj
-        self.original: Any = None  # a copy, once the run writes to it
-        #: Of keys that the run gave values: in how many branches and loop bodies at least it was.
-        self.depths: dict[Any, int] = {}
-        self.written: set[Any] = set()  # keys and indices that the run wrote
-        self.moved = False  # elements are at other positions than before
-        self.appended = 0  # how many elements the run has put behind the others, which stay
-        self.grown: int | None = 0  # by how much the length is larger; None: nobody knows
-        #: Numbers and texts that the run wrote at, and that are others in each call.
-        self.varying: list[Any] = []
-        self.complete = False  # all elements are guarded, or were written
-        self.everything = False  # and everything inside of them
+    obj: Any
+    original: Any = None  # a copy, once the run writes to it
+    #: Of keys that the run gave values: in how many branches and loop bodies at least it was.
+    depths: dict[Any, int] = field(default_factory=dict)
+    written: set[Any] = field(default_factory=set)  # keys and indices that the run wrote
+    moved: bool = False  # elements are at other positions than before
+    appended: int = 0  # how many elements the run has put behind the others, which stay
+    grown: int | None = 0  # by how much the length is larger; None: nobody knows
+    #: Numbers and texts that the run wrote at, and that are others in each call.
+    varying: list[Any] = field(default_factory=list)
+    complete: bool = False  # all elements are guarded, or were written
 
 
 def store_of(known: Known) -> Store:

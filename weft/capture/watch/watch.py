@@ -13,12 +13,13 @@ import os
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weft.autodiff.node import Node, hooks_of
 from weft.base import dtypes
+from weft.base.dataclass import dataclass
 from weft.base.dims import has_dims
 from weft.base.errors import CaptureError
 from weft.base.recursion import raised_limit
@@ -55,46 +56,26 @@ from weft.record.control.nested import in_nested_graph
 if TYPE_CHECKING:
     from weft.capture.from_source.run import Flow
     from weft.capture.hooks import Hooks
+    from weft.capture.trace.recorder import TraceRecorder
 
 #: Objects that are guarded by identity when they are read; their contents are not.
 BY_IDENTITY = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, types.CodeType)
 
 
-class TensorWatcher(Protocol):
-    """The recorder of ops, as the watch sees it."""
-
-    def number(self, origin: Origin, value: float) -> Any:
-        """The graph input for a number from outside."""
-
-    def size(self, origin: Origin, value: int) -> int | None:
-        """A symbolic size for a number from outside; None where it is to be a number."""
-
-    def sized(self, tensor: Tensor, origin: Origin, facts: Any, in_module: bool) -> Any:
-        """The shape of a tensor from outside where some of its sizes are symbolic, else None."""
-
-    def guard_sizes(self, origin: Origin, shape: tuple[int, ...]) -> None:
-        """Guard symbolic sizes, after what else is guarded of the tensor."""
-
-
+@dataclass(eq=False, slots=True)
 class Known:
     """An object from outside that the run has seen."""
 
-    __slots__ = (
-        *("grouped", "in_group", "named", "obj", "origin", "owner", "pinned", "prefix", "root"),
-        "store",
-    )
-
-    def __init__(self, obj: Any, origin: Origin, pinned: bool) -> None:
-        self.obj = obj  # kept alive, so that its id stays valid
-        self.origin = origin
-        self.pinned = pinned  # its identity is guarded
-        self.grouped = False  # its contents belong to the structure of a module
-        self.in_group = False  # it is itself an attribute of a module
-        self.root: Origin | None = None  # the module from the arguments that it belongs to
-        self.store: Store | None = None
-        self.owner: Known | None = None  # the instance, if this is its dict
-        self.prefix = ""  # the text before names, if this is the dict of a module
-        self.named: Origin | None = None  # its origin in a module, for its name
+    obj: Any  # kept alive, so that its id stays valid
+    origin: Origin
+    pinned: bool  # its identity is guarded
+    grouped: bool = False  # its contents belong to the structure of a module
+    in_group: bool = False  # it is itself an attribute of a module
+    root: Origin | None = None  # the module from the arguments that it belongs to
+    store: Store | None = None
+    owner: Known | None = None  # the instance, if this is its dict
+    prefix: str = ""  # the text before names, if this is the dict of a module
+    named: Origin | None = None  # its origin in a module, for its name
 
 
 class Watch:
@@ -104,7 +85,7 @@ class Watch:
               Python asks the tensor
     """
 
-    def __init__(self, tensors: TensorWatcher | None = None, records: bool = False) -> None:
+    def __init__(self, tensors: TraceRecorder | None = None, records: bool = False) -> None:
         self.tensors = tensors
         self.records = records
         self.flow: Flow | None = None  # of the run, as soon as it begins
