@@ -42,11 +42,12 @@ from weft.capture.watch import (
     lost_writes,
     operators,
     printing,
-    settled_numbers,
 )
 from weft.capture.watch.first_calls import is_unprepared
 from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
+from weft.capture.watch.settled_numbers import settled, settled_call
+from weft.capture.watch.settled_numbers import text as text_of
 from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
@@ -230,8 +231,8 @@ class Hooks:
                 return made
         if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
             stores = function.__name__ in container_methods.STORING and not self.flow.depth
-            texts = args if stores else printing.settled_all(args)
-            named = printing.settled_named(kwargs)
+            texts, named = settled_call(args, kwargs, text_of)
+            texts = args if stores else texts
             if isinstance(function.__self__, (dict, set, frozenset)):
                 texts = numbers_of(texts)
             made = container_methods.call(self, function, function.__self__, texts, named)
@@ -245,8 +246,7 @@ class Hooks:
                 return made
         if needs_numbers(function):
             if not self.flow.depth:
-                args = settled_numbers.settled_all(args)
-                kwargs = settled_numbers.settled_named(kwargs)
+                args, kwargs = settled_call(args, kwargs)
             if self.watch.records and any(map(self.asks, (*args, *kwargs.values()))):
                 return access.call_foreign(self, function, args, kwargs)
         logs = row is None and printing.is_logging(function, args)
@@ -255,7 +255,7 @@ class Hooks:
             if made is not NotImplemented:
                 return made
         if not (logs or calls.takes_texts(function) if row is None else row.shows):
-            args, kwargs = printing.settled_all(args), printing.settled_named(kwargs)
+            args, kwargs = settled_call(args, kwargs, text_of)
         if row is not None and row.call is not None:
             try:
                 return row.call(self, *args, **kwargs)
@@ -442,7 +442,7 @@ class Hooks:
         return value
 
     def subject(self, value: Any) -> Any:
-        value = settled_numbers.settled(value) if value.__class__ is TextParts else value
+        value = settled(value) if value.__class__ is TextParts else value
         self.deep(value, "match", calls=False)
         guard_recursively.refuse_computed(self, value)
         return value

@@ -19,7 +19,7 @@ import numpy as np
 from weft.base.dim_algebra import Dim
 from weft.base.dtypes import PYTHON_KINDS, Kind
 from weft.capture.watch.guards import Guard
-from weft.capture.watch.origin import CALC, PIN, Origin, calculation, itself
+from weft.capture.watch.origin import CALC, Origin, calculation, itself, place_key
 from weft.capture.watch.values import same_value, size_of
 from weft.core.number import Number, calculated, is_outside, outside_number
 
@@ -44,15 +44,15 @@ class ChangingNumbers:
         self.places: set[Any] = set()
 
     def __contains__(self, origin: Origin) -> bool:
-        return bool(self.places) and _key(origin) in self.places
+        return bool(self.places) and place_key(origin) in self.places
 
     def grows(self, origin: Origin) -> bool:
         """Whether the calls have seen a container of several lengths there."""
-        return bool(self.places) and (_LENGTH, *_key(origin)) in self.places
+        return bool(self.places) and (_LENGTH, *place_key(origin)) in self.places
 
     def is_replaced(self, origin: Origin) -> bool:
         """Whether the calls have seen several objects of one class there."""
-        return bool(self.places) and (_OBJECT, *_key(origin)) in self.places
+        return bool(self.places) and (_OBJECT, *place_key(origin)) in self.places
 
     def learn(self, guards: Iterable[Guard], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the places where a call has other numbers than a recording."""
@@ -66,15 +66,15 @@ class ChangingNumbers:
             try:
                 now = origin.evaluate(args, kwargs)
                 if length and size_of(now) != expected:
-                    self.places.add((_LENGTH, *_key(origin)))
+                    self.places.add((_LENGTH, *place_key(origin)))
                 if same and now is not expected and type(now) is type(expected):
-                    self.places.add((_OBJECT, *_key(origin)))
+                    self.places.add((_OBJECT, *place_key(origin)))
             except Exception:
                 continue
             if length or same or type(now) is not type(expected):
                 continue
             if not same_value(now, expected):
-                self.places.add(_key(origin))
+                self.places.add(place_key(origin))
 
 
 def is_number(value: Any) -> bool:
@@ -87,20 +87,6 @@ def _kind(value: Any) -> Kind | None:
     if found is None and isinstance(value, (*_SCALARS, np.bool_)) and value.itemsize <= 8:
         found = {"f": "float", "b": "bool"}.get(value.dtype.kind, "int")  # type: ignore[assignment]
     return found
-
-
-def _key(origin: Origin) -> Any:
-    """What is equal for one place in all recordings."""
-    steps: list[Any] = []
-    at: Origin | None = origin
-    while at is not None:
-        if at.kind == PIN:
-            key: Any = id(at.key)
-        else:
-            key = _key(at.key) if isinstance(at.key, Origin) else repr(at.key)
-        steps.append((at.kind, key))
-        at = at.parent
-    return tuple(steps)
 
 
 class OutsideNumber:

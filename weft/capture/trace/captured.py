@@ -31,8 +31,8 @@ from weft.base.tracebacks import shorten
 from weft.base.world import own_copy
 from weft.capture.hooks import run_watched
 from weft.capture.outside_numbers import ChangingNumbers
-from weft.capture.trace.asked_again import Run, with_asked_sizes
 from weft.capture.trace.binding import parameter_names
+from weft.capture.trace.data_sizes import Run, with_asked_sizes
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
 from weft.capture.trace.inspectable import Policy as Policy

@@ -9,14 +9,20 @@ asks for the shape: each number has its own path.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from weft.base.asked_sizes import AskedSizes
 from weft.base.dim_algebra import Dim
+from weft.base.errors import WeftError
 from weft.core.tensor import Tensor
 from weft.core.unrecorded import unrecorded
 from weft.ir.graph import Node, Value
 
-__all__ = ["COMPARISONS", "RecordedDataSizes"]
+if TYPE_CHECKING:
+    from weft.capture.trace.recorder import TraceRecorder
+    from weft.capture.trace.segments import Ending
+
+__all__ = ["COMPARISONS", "RecordedDataSizes", "Run", "with_asked_sizes"]
 
 #: The cards that compare.
 COMPARISONS = {
@@ -91,3 +97,28 @@ class RecordedDataSizes:
         """Where the calls are that tell these sizes."""
         nodes = [self._told[name][0].node for name in names]
         return {str(node.location) for node in nodes if node is not None}
+
+
+#: One recorded run: how it ended, and what is wrong with it.
+Run: TypeAlias = "tuple[TraceRecorder, Ending | None, list[str]]"
+
+
+def with_asked_sizes(
+    fixed: set[str], make: Callable[[], TraceRecorder], run: Callable[[TraceRecorder], Run]
+) -> Run:
+    """A recorded run. `fixed` are the calls whose size is a question to the run: a call joins them
+    if its size was asked for as a number; all do if the code fails without a number."""
+    while True:
+        recorded = make()
+        recorded.data_sizes.fixed = fixed
+        try:
+            found = run(recorded)
+        except WeftError:
+            if ALL in fixed or not recorded.data_sizes.told:
+                raise
+            fixed.add(ALL)
+            continue
+        places = recorded.data_sizes.places(recorded.asked.asked_data)
+        if places <= fixed:
+            return found
+        fixed |= places

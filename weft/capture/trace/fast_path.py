@@ -19,12 +19,12 @@ from weft.base.pytree import LEAF, tree_unflatten
 from weft.capture.trace.path_history import PathHistory, history_of
 from weft.capture.trace.programs import Prepare
 from weft.capture.trace.segments import Ending, Segment, acts
-from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.watch.effects import replay
 from weft.core.number import is_unknown
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Value, extract
 from weft.ir.signature import NONE, Given, Made, OutputRouting
+from weft.ir.size_inputs import with_tellers
 
 #: (values fetched by `Segment.enter`, args, kwargs) -> the result of the call.
 Run = Callable[[list[Any], tuple[Any, ...], dict[str, Any]], Any]

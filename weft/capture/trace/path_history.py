@@ -16,7 +16,6 @@ from weft.autodiff.node import FREED, count, freed, tensor_of
 from weft.base.dims import has_dims
 from weft.capture.trace.programs import Execute, Prepare
 from weft.capture.trace.segments import Segment
-from weft.capture.trace.size_inputs import with_tellers
 from weft.capture.trace.tree import backward_inputs
 from weft.core.bind import bind
 from weft.core.grad_mode import mode
@@ -24,6 +23,7 @@ from weft.core.parts import Parts
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, copy_nodes, extract
 from weft.ir.interpret import PreparedGraph
+from weft.ir.size_inputs import with_tellers
 from weft.ir.types import TensorType
 from weft.ops.creation import zeros
 from weft.record.control.absent_cotangents import without_cotangents

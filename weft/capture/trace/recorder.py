@@ -27,7 +27,6 @@ from weft.base.source import user_location
 from weft.capture.from_source.held import Maybe, undefined, use_all
 from weft.capture.from_source.run import Flow
 from weft.capture.trace.binding import Binding
-from weft.capture.trace.conflicts import conflicts
 from weft.capture.trace.data_sizes import COMPARISONS, RecordedDataSizes
 from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import (
@@ -36,12 +35,12 @@ from weft.capture.trace.new_leaves import (
     sets_requires_grad,
     unread_leaves,
 )
-from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, needed
+from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, conflicts, needed
 from weft.capture.trace.result_leaves import as_result, is_plain, with_plain_keys
 from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, array_tensor
-from weft.capture.trace.sizes import PlaceKey, RecordedSizes, place_key
+from weft.capture.trace.sizes import RecordedSizes
 from weft.capture.watch.effects import tensors_in
-from weft.capture.watch.origin import Origin, input_name, pinned
+from weft.capture.watch.origin import Origin, PlaceKey, input_name, pinned, place_key
 from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch

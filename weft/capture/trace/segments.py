@@ -24,13 +24,13 @@ from weft.base.dataclass import dataclass
 from weft.base.dtypes import dtype_of_numpy
 from weft.base.errors import GradientError
 from weft.base.source import SourceLocation
-from weft.capture.trace.size_inputs import Tellers, with_tellers
 from weft.capture.trace.sizes import SizePlan
 from weft.capture.watch.guard_code import Enter, Wanted, compile_entry
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value, extract
 from weft.ir.signature import Given, Signature
+from weft.ir.size_inputs import Tellers, with_tellers
 
 
 @dataclass(frozen=True, slots=True)

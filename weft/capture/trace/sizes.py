@@ -20,18 +20,16 @@ from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim, constant_term, replaced
 from weft.base.dims import as_dim, bind_all, dim, dims_in
 from weft.base.errors import DTypeError
-from weft.capture.trace.size_inputs import linear_name
 from weft.capture.watch.guards import Guard
-from weft.capture.watch.origin import CALC, PIN, STEP_KINDS, Origin, calculation, input_name
+from weft.capture.watch.origin import Origin, PlaceKey, calculation, input_name, place_key
 from weft.capture.watch.size_guards import SizeGuard, SizePlace, rows_of
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch, here
 from weft.core.tensor import Tensor, type_of
+from weft.ir.size_inputs import linear_name
 from weft.ir.types import TensorType
 
 Shape = tuple[int, ...]
-#: Where a tensor is found, the same for each recording.
-PlaceKey = tuple[Any, ...]
 #: Adds an input to the graph: its type, where it is found, and what it is in this call.
 AddInput = Callable[[TensorType, Origin, Tensor], Any]
 #: How many sets of sizes are compared with those of a call.
@@ -41,31 +39,6 @@ ROWS = 8
 FAILURES = 3
 #: Numbers from here on are no sizes.
 LARGEST = 1 << 48
-
-
-def place_key(origin: Origin, known: dict[int, PlaceKey] | None = None) -> PlaceKey:
-    """The way to a place, as plain data; an object that is pinned is itself.
-
-    `known` keeps the keys of origins that live as long, by their ids.
-    """
-    found = None if known is None else known.get(id(origin))
-    if found is not None:
-        return found
-    key: Any = origin.key
-    if origin.kind == CALC:
-        parts = [place_key(x) if isinstance(x, Origin) else repr(x) for x in origin.operands]
-        key = (repr(key), *parts)
-    elif origin.kind == PIN:
-        key = id(key)
-    elif isinstance(key, Origin):
-        key = place_key(key, known)
-    else:
-        key = (type(key).__name__, repr(key))
-    step = (STEP_KINDS.get(origin.kind, origin.kind), key)
-    made = (step,) if origin.parent is None else (*place_key(origin.parent, known), step)
-    if known is not None:
-        known[id(origin)] = made
-    return made
 
 
 @dataclass

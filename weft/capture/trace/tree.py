@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from weft.capture.trace.recompute_choice import split_path
 from weft.capture.trace.segments import Ending, PathBackward, Segment, answer_key
-from weft.capture.trace.size_inputs import Tellers, told_by, told_by_data, with_tellers
 from weft.capture.watch.origin import same_place
 from weft.ir.attributes import attrs_key
 from weft.ir.equal import same_graph
 from weft.ir.graph import Node, Value
+from weft.ir.size_inputs import Tellers, told_by, told_by_data, with_tellers
 
 Owners = dict[Value, Segment]
 

@@ -17,7 +17,7 @@ from weft.base.dim_algebra import Dim
 from weft.capture.watch import library, operators
 from weft.capture.watch.operators import COMPARING
 from weft.capture.watch.origin import MISSING
-from weft.capture.watch.settled_numbers import settled, settled_all, settled_named
+from weft.capture.watch.settled_numbers import settled, settled_call
 from weft.capture.watch.values import is_plain
 from weft.core.private_state import class_of
 from weft.core.tensor import Tensor
@@ -124,7 +124,7 @@ def by_method(function: Any, *names: str) -> Handler:
                 return made if function in (abs, round) else function(made)
         hooks.deep_all(args, kwargs, function.__name__)
         if function is not abs:  # which numbers of a graph have
-            args, kwargs = settled_all(args), settled_named(kwargs)
+            args, kwargs = settled_call(args, kwargs)
         return function(*args, **kwargs)
 
     return handle

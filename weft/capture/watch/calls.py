@@ -19,7 +19,7 @@ from weft.capture.watch.deferred_calls import defer
 from weft.capture.watch.first_calls import is_unprepared, prepare
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
-from weft.capture.watch.settled_numbers import settled_all, settled_named
+from weft.capture.watch.settled_numbers import settled_call
 from weft.capture.watch.values import is_plain
 from weft.convert.convert import (
     HOOKS,
@@ -242,7 +242,7 @@ def construct(hooks: Hooks, cls: type, args: tuple[Any, ...], kwargs: dict[str, 
         class_attribute(hooks.watch, meta, "__call__", maker)
         return call(hooks, maker, (cls, *args), kwargs)
     if issubclass(cls, BaseException) and not hooks.flow.depth:  # which leaves the run
-        args, kwargs = settled_all(args), settled_named(kwargs)
+        args, kwargs = settled_call(args, kwargs)
     if not is_followed_class(cls):
         return library.call_class(hooks, cls, args, kwargs)
     return construct_as_type(hooks, cls, args, kwargs)

@@ -36,7 +36,7 @@ WRAPPERS = frozenset(
 #: that run the graphs of saved programs, which do not change.
 RECORDING = (
     *("weft.record.control.branches", "weft.record.control.loops"),
-    *("weft.capture.program_run", "weft.interop.programs.arguments", "weft.record.make_graph"),
+    *("weft.interop.programs.run", "weft.interop.programs.arguments", "weft.record.make_graph"),
 )
 #: Modules whose functions take a function and run it on tensors of their own.
 TRANSFORMS = ("weft.autodiff.transforms", "weft.autodiff.checkpoint")

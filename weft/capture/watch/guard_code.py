@@ -37,7 +37,13 @@ def compile_guards(guards: Sequence[Guard]) -> Check:
 
     If a value cannot be fetched (a missing attribute, an index out of range), its guard fails.
     """
-    return _compiled(guards, None)[0]
+    enter = compile_entry(guards, ())[0]
+
+    def check(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        found = enter(args, kwargs)
+        return -1 if found.__class__ is list else int(found)
+
+    return check
 
 
 def compile_entry(guards: Sequence[Guard], wanted: Sequence[Wanted]) -> tuple[Enter, list[int]]:
@@ -46,7 +52,34 @@ def compile_entry(guards: Sequence[Guard], wanted: Sequence[Wanted]) -> tuple[En
     Also returns the order of that list: its element i is the value of wanted[order[i]]. An origin
     that no guard covers must exist.
     """
-    return _compiled(guards, wanted)
+    pool, functions = Pool(), _Functions()
+    numbered = list(enumerate(guards))
+    grouped = [(i, g) for i, g in numbered if g.grouped]
+    rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
+    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: containers before their contents
+    fixed = {id(g.origin): g.origin for _, g in grouped if g.origin is not None and _is_fixed(g)}
+    last = numbered[-1][0] if numbered else 0
+    held = [i for i, (o, _) in enumerate(wanted) if id(o) in fixed]
+
+    head = _Code(pool)
+    for number, guard in numbered:
+        if guard.kind == "call":
+            head.test(guard, number)
+    tail = _Code(pool, fixed)
+    for number, guard in rest:
+        tail.test(guard, number)
+    free = [i for i in range(len(wanted)) if i not in set(held)]
+    parts = ["*held"] if held else []
+    for i in free:
+        place, convert = tail.place(wanted[i][0], last), wanted[i][1]
+        parts.append(place if convert is None else f"{pool.name(convert)}({place})")
+    tail.add(f"return [{', '.join(parts)}]", last)
+    if grouped:
+        _add_group(head, functions, grouped, tail.kept, [wanted[i][0] for i in held])
+    head.lines += tail.lines
+    head.guards += tail.guards
+    functions.add("check", head)
+    return functions.built(pool), held + free
 
 
 class _Code:
@@ -109,41 +142,6 @@ class _Code:
         """Return the values of these origins as a tuple."""
         places = [self.place(origin, guard) for origin in origins]
         self.add(f"return ({''.join(f'{place}, ' for place in places)})", guard)
-
-
-def _compiled(guards: Sequence[Guard], wanted: Sequence[Wanted] | None) -> tuple[Enter, list[int]]:
-    pool, functions = Pool(), _Functions()
-    numbered = list(enumerate(guards))
-    grouped = [(i, g) for i, g in numbered if g.grouped]
-    rest = [(i, g) for i, g in numbered if not g.grouped and g.kind != "call"]
-    rest.sort(key=lambda entry: entry[1].kind in COSTLY)  # stable: containers before their contents
-    fixed = {id(g.origin): g.origin for _, g in grouped if g.origin is not None and _is_fixed(g)}
-    last = numbered[-1][0] if numbered else 0
-    held = [] if wanted is None else [i for i, (o, _) in enumerate(wanted) if id(o) in fixed]
-
-    head = _Code(pool)
-    for number, guard in numbered:
-        if guard.kind == "call":
-            head.test(guard, number)
-    tail = _Code(pool, fixed)
-    for number, guard in rest:
-        tail.test(guard, number)
-    order = held
-    if wanted is not None:
-        free = [i for i in range(len(wanted)) if i not in set(held)]
-        order = held + free
-        parts = ["*held"] if held else []
-        for i in free:
-            place, convert = tail.place(wanted[i][0], last), wanted[i][1]
-            parts.append(place if convert is None else f"{pool.name(convert)}({place})")
-        tail.add(f"return [{', '.join(parts)}]", last)
-    if grouped:
-        inputs = [] if wanted is None else [wanted[i][0] for i in held]
-        _add_group(head, functions, grouped, tail.kept, inputs)
-    head.lines += tail.lines
-    head.guards += tail.guards
-    functions.add("check", head)
-    return functions.built(pool), order
 
 
 def _is_fixed(guard: Guard) -> bool:

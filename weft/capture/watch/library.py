@@ -32,9 +32,9 @@ from weft.capture.watch.follow import (
 )
 from weft.capture.watch.origin import MISSING, static_lookup
 from weft.capture.watch.printing import is_logging, show
-from weft.capture.watch.settled_numbers import settled, settled_all, settled_named, sized
+from weft.capture.watch.settled_numbers import keeping, settled, settled_call, sized
 from weft.capture.watch.unseen_changes import bases_of, contents
-from weft.capture.watch.values import CONTAINERS, is_plain
+from weft.capture.watch.values import CONTAINERS, is_plain, mapped
 from weft.core.counted import CountedDict
 from weft.core.number import is_of_numpy
 from weft.core.tensor import Tensor
@@ -148,7 +148,7 @@ def run(
         args, kwargs = numbers_of(args), numbers_of(kwargs)
     if all(map(is_plain, args)) and not kwargs:
         return function(*args)
-    args, kwargs = settled_all(args), settled_named(kwargs)
+    args, kwargs = settled_call(args, kwargs)
     seen = [*hooks.deep_all(args, kwargs, name)]
     seen += _arrays_behind(hooks, (*args, *kwargs.values()))
     before = [contents(known.obj) for known in seen]
@@ -188,7 +188,7 @@ def call_object(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict
         named = getattr(function, "__qualname__", None) is not None
         reason = why_impure(function) if named else ""
         hooks.watch.refuse(reason or f"a {kind.__name__} is called, and what it reads is not known")
-    args, kwargs = settled_all(args), settled_named(kwargs)
+    args, kwargs = settled_call(args, kwargs)
     hooks.deep_all(args, kwargs, kind.__name__)
     return function(*args, **kwargs)
 
@@ -292,17 +292,14 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
         args = (*args[:1], *map(sized, args[1:]))
     changes = bool(hooks.watch.changing.places)
     if hooks.watch.numbers and function.__name__ in _BY_CLASS:
-        args = tuple([_without_scalars(value) for value in args])
-        kwargs = {key: _without_scalars(value) for key, value in kwargs.items()}
+        args, kwargs = settled_call(args, kwargs, _without_scalars)
     if (hooks.watch.numbers or changes) and (_is_transform(function) or takes_numbers(function)):
         if changes:
-            args = tuple([_tree(hooks, value) for value in args])
-            kwargs = {key: _tree(hooks, value) for key, value in kwargs.items()}
+            args, kwargs = settled_call(args, kwargs, lambda value: _tree(hooks, value))
     elif hooks.watch.numbers:
-        keeps = hooks.flow.depth > 0  # inside of a loop or branch, nobody can be asked
-        args, kwargs = settled_all(args, keeps), settled_named(kwargs, keeps)
-    args = tuple(_callbacks(hooks, value) for value in args)
-    kwargs = {key: _callbacks(hooks, value) for key, value in kwargs.items()}
+        # Inside of a loop or branch, nobody can be asked.
+        args, kwargs = settled_call(args, kwargs, keeping if hooks.flow.depth else settled)
+    args, kwargs = settled_call(args, kwargs, lambda value: _callbacks(hooks, value))
     parts = str(function.__module__).split(".")
     if len(parts) > 1 and parts[1] == DISTRIBUTED:
         place = hooks.watch.pin(here, "").attr("place", "the rank and the mesh")
@@ -316,16 +313,14 @@ def call_weft(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[s
     if marked is not None:
         hooks.watch.refuse(f"a hook is registered on {marked.origin.text}")
     name = function.__qualname__
-    args = tuple([_argument(hooks, value, name) for value in args])
-    kwargs = {key: _argument(hooks, value, name) for key, value in kwargs.items()}
+    args, kwargs = settled_call(args, kwargs, lambda value: _argument(hooks, value, name))
     return function(*args, **kwargs)
 
 
 def _without_scalars(value: Any) -> Any:
     """A value with NumPy's own scalars for the numbers that stand for some."""
     if type(value) in (list, tuple):
-        parts = [_without_scalars(part) for part in value]
-        return value if all(map(operator.is_, parts, value)) else type(value)(parts)
+        return mapped(value, _without_scalars)
     return settled(value) if is_of_numpy(value) else value
 
 

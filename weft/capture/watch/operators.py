@@ -135,12 +135,9 @@ def binary(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     order = [first, second] if ta is not tb else [first]
     if ta is not tb and issubclass(tb, ta) and _method(tb, reflected) is not _method(ta, reflected):
         order = [second, first]
-    for cls, method, left, right in order:
-        found = _method(cls, method)
-        if found is not None:
-            result = _call(hooks, cls, method, found, left, right)
-            if result is not NotImplemented:
-                return result
+    result = _first_answer(hooks, order)
+    if result is not NotImplemented:
+        return result
     shown = "** or pow()" if symbol == "**" else symbol
     raise TypeError(f"unsupported operand type(s) for {shown}: '{ta.__name__}' and '{tb.__name__}'")
 
@@ -206,17 +203,20 @@ def compare(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
         return function(a, b)
     if is_unknown(a) or is_unknown(b):
         a, b = (float(x) if type(x) is np.float64 else x for x in (a, b))
-    if not any(map(_compares, (ta, ta, tb, tb), (name, "__eq__", swapped, "__eq__"))):
-        if isinstance(a, CONTAINERS) or isinstance(b, CONTAINERS) or _is_generated(ta, name):
+    if not any(map(special, (ta, ta, tb, tb), (name, "__eq__", swapped, "__eq__"))):
+        if (
+            isinstance(a, CONTAINERS)
+            or isinstance(b, CONTAINERS)
+            or isinstance(static_lookup(ta, name), types.FunctionType)
+        ):
             hooks.deep(a, symbol, COMPARING)
             hooks.deep(b, symbol, COMPARING)
         return function(hooks.operand(a, b), hooks.operand(b, a))
     first, second = (ta, name, a, b), (tb, swapped, b, a)
     order = [second, first] if ta is not tb and issubclass(tb, ta) else [first, second]
-    for cls, method, left, right in order:
-        result = _compared(hooks, cls, method, left, right)
-        if result is not NotImplemented:
-            return result
+    result = _first_answer(hooks, order)
+    if result is not NotImplemented:
+        return result
     if symbol in ("==", "!="):
         return (a is b) if symbol == "==" else (a is not b)
     raise TypeError(
@@ -224,21 +224,21 @@ def compare(hooks: Hooks, symbol: str, a: Any, b: Any) -> Any:
     )
 
 
-def _compares(cls: type, name: str) -> bool:
-    return special(cls, name) is not None
-
-
-def _is_generated(cls: type, name: str) -> bool:
-    found = static_lookup(cls, name)
-    return isinstance(found, types.FunctionType)
-
-
-def _compared(hooks: Hooks, cls: type, method: str, left: Any, right: Any) -> Any:
-    if method == "__ne__" and special(cls, "__ne__") is None and special(cls, "__eq__") is not None:
-        result = call_special(hooks, left, "__eq__", right)
-        return result if result is NotImplemented else not truth(hooks, result)
-    found = _method(cls, method)
-    return NotImplemented if found is None else _call(hooks, cls, method, found, left, right)
+def _first_answer(hooks: Hooks, order: list[tuple[type, str, Any, Any]]) -> Any:
+    """What the first of some methods gives that does not leave it to the others."""
+    for cls, method, left, right in order:
+        negates = method == "__ne__" and special(cls, "__ne__") is None
+        if negates and special(cls, "__eq__") is not None:
+            result = call_special(hooks, left, "__eq__", right)
+            result = result if result is NotImplemented else not truth(hooks, result)
+        else:
+            found = _method(cls, method)
+            if found is None:
+                continue
+            result = _call(hooks, cls, method, found, left, right)
+        if result is not NotImplemented:
+            return result
+    return NotImplemented
 
 
 def contains(hooks: Hooks, container: Any, value: Any) -> bool:
@@ -274,8 +274,6 @@ def contains(hooks: Hooks, container: Any, value: Any) -> bool:
 def truth(hooks: Hooks, value: Any) -> bool:
     """The truth of a value, as `if` asks for it."""
     cls = type(value)
-    if cls is bool:
-        return bool(value)
     if cls in SIMPLE:
         return bool(value)
     if special(cls, "__bool__") is not None:

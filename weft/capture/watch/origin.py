@@ -216,6 +216,35 @@ def same_place(a: Origin | None, b: Origin | None) -> bool:
     return a is b
 
 
+#: Where a value is found, the same for each recording.
+PlaceKey = tuple[Any, ...]
+
+
+def place_key(origin: Origin, known: dict[int, PlaceKey] | None = None) -> PlaceKey:
+    """The way to a place, as plain data, equal in all recordings; a pinned object is itself.
+
+    `known` keeps the keys of origins that live as long, by their ids.
+    """
+    found = None if known is None else known.get(id(origin))
+    if found is not None:
+        return found
+    key: Any = origin.key
+    if origin.kind == CALC:
+        parts = [place_key(x) if isinstance(x, Origin) else repr(x) for x in origin.operands]
+        key = (repr(key), *parts)
+    elif origin.kind == PIN:
+        key = id(key)
+    elif isinstance(key, Origin):
+        key = place_key(key, known)
+    else:
+        key = (type(key).__name__, repr(key))
+    step = (STEP_KINDS.get(origin.kind, origin.kind), key)
+    made = (step,) if origin.parent is None else (*place_key(origin.parent, known), step)
+    if known is not None:
+        known[id(origin)] = made
+    return made
+
+
 def _same_operand(a: Any, b: Any) -> bool:
     if isinstance(a, Origin):
         return isinstance(b, Origin) and same_place(a, b)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.asked_sizes import numbers_of
 from weft.base.source import PACKAGE, user_frame
-from weft.capture.watch import operators, settled_numbers
+from weft.capture.watch import operators
 from weft.capture.watch.read_back import caught_file, has_own_handler
+from weft.capture.watch.settled_numbers import settled, settled_call, text
 from weft.capture.watch.texts import LeafNow, TextPart, TextParts
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.number import Number
@@ -21,19 +22,6 @@ from weft.record.control.nested import graph_recorder, in_nested_graph, stand_in
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
-
-
-def settled(value: Any) -> Any:
-    """An argument for functions other than print: f-strings become text."""
-    return str(value) if isinstance(value, TextParts) else value
-
-
-def settled_all(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(map(settled, args)) if any(isinstance(a, TextParts) for a in args) else args
-
-
-def settled_named(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {key: settled(value) for key, value in kwargs.items()} if kwargs else kwargs
 
 
 LOGGER_METHODS = frozenset(
@@ -78,16 +66,17 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         if file is not None:  # no effect outside
             if in_nested_graph():
                 hooks.watch.refuse("print writes to an object that the function made")
-            texts = numbers_of(settled_all(args))
+            texts = numbers_of(tuple(map(text, args)))
             hooks.deep_all(texts, {}, name)
             return function(*texts, **{**kwargs, "file": file})
     elif is_logging(function, args):
         handler = has_own_handler(function, args)
         if handler:
             hooks.watch.refuse(f"a record is logged by {handler}, which is not watched")
-            return function(*numbers_of(settled_all(args)), **settled_named(kwargs))
+            args, kwargs = settled_call(args, kwargs, text)
+            return function(*numbers_of(args), **kwargs)
     kept = tuple(_shown(hooks, value) for value in args)
-    named = {key: settled(value) for key, value in kwargs.items()}
+    named = {key: text(value) for key, value in kwargs.items()}
 
     def again(*values: Any) -> None:
         function(*values[: len(kept)], **dict(zip(named, values[len(kept) :], strict=True)))
@@ -97,7 +86,7 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         effect.finish(hooks.watch.origin_of)  # print the current contents
         if hooks.watch.tensors is not None:
             return None
-    return function(*map(settled, kept), **named)
+    return function(*map(text, kept), **named)
 
 
 def _shown(hooks: Hooks, value: Any) -> Any:
@@ -172,7 +161,7 @@ def text_of(hooks: Hooks, value: Any, name: str, function: Callable[[Any], str])
     value = numbers_of(value)
     if isinstance(value, TextParts):
         return str(value)
-    value = settled_numbers.settled(value)
+    value = settled(value)
     cls: Any = type(value)
     for method in (name, "__repr__"):
         if operators.special(cls, method) is not None:
@@ -239,8 +228,8 @@ def warner(
     registry = names.setdefault("__warningregistry__", {})
     module = names.get("__name__") or "<unknown>"
 
-    def again(text: Any) -> None:
-        warnings.warn_explicit(text, kind, file, line, module, registry, names)
+    def again(message: Any) -> None:
+        warnings.warn_explicit(message, kind, file, line, module, registry, names)
 
     return again
 
@@ -250,13 +239,13 @@ def warn(hooks: Hooks, message: Any, *args: Any, **kwargs: Any) -> None:
     again = warner(message, *args, **kwargs)
     if hooks.watch.outputs.catches_warnings():
         hooks.watch.refuse("a warning is given where warnings are caught")
-        return again(settled(message))
+        return again(text(message))
     effect = hooks.watch.effect("warnings.warn(…)", again, None, settled_text(message))
     if hooks.watch.active:
         effect.finish(hooks.watch.origin_of)
         if hooks.watch.tensors is not None:
             return
-    again(settled(message))
+    again(text(message))
 
 
 def settled_text(message: Any) -> Any:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from weft.capture.watch.texts import TextParts, plain_keys
+from weft.capture.watch.values import mapped
 from weft.core.number import Number, is_outside, python_number
 
 
@@ -36,14 +38,21 @@ def settled(value: Any, keeps: bool = False) -> Any:
     return value
 
 
-def settled_all(args: tuple[Any, ...], keeps: bool = False) -> tuple[Any, ...]:
-    return tuple([settled(value, keeps) for value in args])
+def settled_call(
+    args: tuple[Any, ...], kwargs: dict[str, Any], settle: Callable[[Any], Any] = settled
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, settled."""
+    return tuple([settle(x) for x in args]), {key: settle(x) for key, x in kwargs.items()}
 
 
-def settled_named(kwargs: dict[str, Any], keeps: bool = False) -> dict[str, Any]:
-    if not kwargs:
-        return kwargs
-    return {key: settled(value, keeps) for key, value in kwargs.items()}
+def keeping(value: Any) -> Any:
+    """A value settled as far as Python knows its numbers in each call."""
+    return settled(value, keeps=True)
+
+
+def text(value: Any) -> Any:
+    """An argument of a function that shows no texts later: f-strings become text."""
+    return str(value) if value.__class__ is TextParts else value
 
 
 def sized(value: Any) -> Any:
@@ -52,6 +61,5 @@ def sized(value: Any) -> Any:
     if is_outside(value) and value.kind == "int":
         return value.outside.size()
     if type(value) in (tuple, list):
-        parts = [sized(part) for part in value]
-        return value if all(map(operator.is_, parts, value)) else type(value)(parts)
+        return mapped(value, sized)
     return value

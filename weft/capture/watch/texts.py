@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from weft.capture.watch.origin import Origin, calculation
+from weft.capture.watch.values import leaves
 from weft.core.number import Number, is_outside, python_number
 from weft.core.tensor import Tensor
 
@@ -181,23 +182,19 @@ def _replaced(value: Any, replace: Callable[[Number], Any]) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, LeafNow):
-        yield value.tensor
-    elif value.__class__ is TextParts:
-        yield from value.numbers()
-    elif type(value) in (list, tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif type(value) is dict:
-        yield from _tensors(list(value.values()))
+    for leaf in leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+        elif isinstance(leaf, LeafNow):
+            yield leaf.tensor
+        elif leaf.__class__ is TextParts:
+            yield from leaf.numbers()
 
 
 def may_wait(values: Any) -> bool:
     """Whether a text of these values can be made later: there are numbers in them that Python does
     not know, and nothing else than plain values beside them."""
-    found = list(_leaves(values))
+    found = list(leaves(values))
     numbers = [value for value in found if value.__class__ in (Number, TextParts)]
     plain = all(type(value) in _PLAIN for value in found if value.__class__ not in _LATER)
     return bool(numbers) and plain
@@ -205,16 +202,6 @@ def may_wait(values: Any) -> bool:
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 _LATER = (Number, TextParts)
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if type(value) in (list, tuple):
-        for part in value:
-            yield from _leaves(part)
-    elif type(value) is dict:
-        yield from _leaves(list(value.values()))
-    else:
-        yield value
 
 
 def written(function: Callable[..., str], *values: Any) -> Any:

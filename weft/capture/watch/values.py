@@ -6,10 +6,12 @@ import datetime
 import decimal
 import enum
 import fractions
+import operator
 import pathlib
 import struct
 import types
 from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -91,6 +93,23 @@ def same_value(a: Any, b: Any) -> bool:
 
 def same_key(a: Any, b: Any) -> bool:
     return a is b or (is_plain(b) and same_value(a, b))
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A list or tuple with its parts changed; the very value where none of them is another."""
+    parts = [change(part) for part in value]
+    return value if all(map(operator.is_, parts, value)) else type(value)(parts)
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What is in nested lists, tuples and dicts, without the keys of those."""
+    if type(value) in (list, tuple):
+        for part in value:
+            yield from leaves(part)
+    elif type(value) is dict:
+        yield from leaves(list(value.values()))
+    else:
+        yield value
 
 
 def keys_of(mapping: Any) -> tuple[Any, ...]:

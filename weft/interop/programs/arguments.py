@@ -17,10 +17,10 @@ from weft.base.dims import bind_all, has_dims
 from weft.base.dtypes import PYTHON_KINDS
 from weft.base.errors import DeviceError, DTypeError, GradientError, RangeError, ShapeError
 from weft.base.pytree import LEAF, TreeSpec
-from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor
 from weft.interop.programs.example_sizes import example_sizes, replaced_shape
 from weft.interop.programs.plain_trees import OtherTree, leaves_of
+from weft.interop.programs.run import Routine
 from weft.ir.attributes import attr_key
 from weft.ir.signature import Constant
 from weft.ir.types import TensorType

@@ -7,7 +7,6 @@ from typing import Any
 
 from weft.base.dim_algebra import replaced
 from weft.base.pytree import tree_flatten
-from weft.capture.program_run import Routine
 from weft.capture.watch.origin import ATTR, MAYBE, Origin
 from weft.core.tensor import Tensor, type_of
 from weft.interop.programs.arguments import Argument, Arguments
@@ -15,6 +14,7 @@ from weft.interop.programs.examples import Examples, bound
 from weft.interop.programs.plain_trees import plain_spec
 from weft.interop.programs.program import Program, own_tensor
 from weft.interop.programs.record import Recorded, as_state, refuse
+from weft.interop.programs.run import Routine
 from weft.interop.programs.stores import Store, stores
 from weft.ir.graph import Graph, Value, extract
 from weft.ir.signature import (

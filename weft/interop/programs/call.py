@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from weft.autodiff.transforms.vmap import vmap
-from weft.capture.program_run import Routine, run_routine
 from weft.core.counted import Counted, CountedDict
 from weft.interop.programs.arguments import Arguments
+from weft.interop.programs.run import Routine, run_routine
 
 
 class ProgramBody(Counted):

@@ -6,8 +6,8 @@ from typing import Any
 
 from weft.base.asked_sizes import SizeFact
 from weft.base.dims import parse_dim
-from weft.capture.program_run import Routine
 from weft.interop.programs.arguments import KINDS, Argument, Arguments
+from weft.interop.programs.run import Routine
 from weft.ir.graph import Graph
 from weft.ir.signature import Constant
 from weft.ir.signature_data import SignatureReader, SignatureWriter, check_signature

@@ -18,12 +18,12 @@ from typing import Any
 
 from weft.base.device import CPU
 from weft.base.errors import DTypeError, FileError, WeftError
-from weft.capture.program_run import Routine
 from weft.core.tensor import Tensor, type_of, wrap
 from weft.interop import weights
 from weft.interop.files import Source, opened, parsed, replacing
 from weft.interop.programs.arguments import Arguments
 from weft.interop.programs.data import program_data, program_of_data
+from weft.interop.programs.run import Routine
 from weft.interop.zip_records import read_records
 from weft.ir.graph import Graph
 from weft.ir.literal import Literal

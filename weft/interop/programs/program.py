@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weft.capture.program_run import Routine
 from weft.capture.trace.captured import Captured
 from weft.capture.trace.inspectable import Policy, Recording
 from weft.capture.trace.miss import Miss
@@ -20,6 +19,7 @@ from weft.interop.programs.arguments import Arguments
 from weft.interop.programs.call import ProgramBody, ProgramCall
 from weft.interop.programs.example_sizes import replaced_shape
 from weft.interop.programs.file import read_program, write_program
+from weft.interop.programs.run import Routine
 from weft.interop.programs.state import ProgramState
 from weft.ir.graph import Graph
 from weft.ir.signature import SAME, Given, Made
