@@ -47,8 +47,7 @@ from weft.capture.watch.first_calls import is_unprepared
 from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.settled_numbers import settled, settled_call
-from weft.capture.watch.settled_numbers import text as text_of
-from weft.capture.watch.texts import TextParts
+from weft.capture.watch.texts import TextParts, as_string
 from weft.capture.watch.values import CONTAINERS
 from weft.capture.watch.watch import Watch
 from weft.core.number import (
@@ -231,7 +230,7 @@ class Hooks:
                 return made
         if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
             stores = function.__name__ in container_methods.STORING and not self.flow.depth
-            texts, named = settled_call(args, kwargs, text_of)
+            texts, named = settled_call(args, kwargs, as_string)
             texts = args if stores else texts
             if isinstance(function.__self__, (dict, set, frozenset)):
                 texts = numbers_of(texts)
@@ -255,7 +254,7 @@ class Hooks:
             if made is not NotImplemented:
                 return made
         if not (logs or calls.takes_texts(function) if row is None else row.shows):
-            args, kwargs = settled_call(args, kwargs, text_of)
+            args, kwargs = settled_call(args, kwargs, as_string)
         if row is not None and row.call is not None:
             try:
                 return row.call(self, *args, **kwargs)

@@ -21,8 +21,8 @@ from weft.capture.watch.printing import (
     warner,
 )
 from weft.capture.watch.read_back import caught_file, has_own_handler
-from weft.capture.watch.settled_numbers import settled_call, text
-from weft.capture.watch.texts import TextParts
+from weft.capture.watch.settled_numbers import settled_call
+from weft.capture.watch.texts import TextParts, as_string
 from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
@@ -42,7 +42,7 @@ def log(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """A function or method of `logging`."""
     if has_own_handler(function, args):
         return NotImplemented
-    return _shown(hooks, function, args, settled_call((), kwargs, text)[1])
+    return _shown(hooks, function, args, settled_call((), kwargs, as_string)[1])
 
 
 def warn(hooks: Hooks, message: Any, *args: Any, **kwargs: Any) -> Any:

@@ -22,7 +22,7 @@ from weft.base.dims import as_dim, bind_all, dim, dims_in
 from weft.base.errors import DTypeError
 from weft.capture.watch.guards import Guard
 from weft.capture.watch.origin import Origin, PlaceKey, calculation, input_name, place_key
-from weft.capture.watch.size_guards import SizeGuard, SizePlace, rows_of
+from weft.capture.watch.size_guards import SizeGuard, SizePlace, of_axis, of_fact, rows_of
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch, here
 from weft.core.tensor import Tensor, type_of
@@ -381,7 +381,7 @@ class RecordedSizes:
             place = SizePlace(origin, axis, size)
             if tells:
                 self.places[size.names[0]] = place
-            self._add(SizeGuard.of_axis(place, tells, self.places.get))
+            self._add(of_axis(place, tells, self.places.get))
 
     def told(self) -> dict[str, tuple[str, str]]:
         """Of each name, for `weft.explain`: where it is found, and what became of it."""
@@ -407,16 +407,15 @@ class RecordedSizes:
         name = linear_name(size)
         return name is not None and name not in self.places
 
-    def _add(self, made: tuple[SizeGuard, tuple[Origin, ...]] | None) -> None:
+    def _add(self, made: SizeGuard | None) -> None:
         if made is not None:
-            guard, origins = made
-            self._watch.add_guard(Guard("sizes", None, guard, origins, False, here()))
+            self._watch.add_guard(Guard("sizes", None, made, made.origins, False, here()))
 
     def _noted(self, fact: SizeFact) -> None:
         if fact.sign == "==":
             for name in fact.names:
                 self.plan.asked_at.setdefault(name, f"{fact} is asked at {here()}")
-        made = SizeGuard.of_fact(fact, self.places.get)
+        made = of_fact(fact, self.places.get)
         if made is None:
             self.trouble = f"{fact} is asked of a size that no input tells"
         self._add(made)

@@ -13,8 +13,8 @@ from weft.base.asked_sizes import numbers_of
 from weft.base.source import PACKAGE, user_frame
 from weft.capture.watch import operators
 from weft.capture.watch.read_back import caught_file, has_own_handler
-from weft.capture.watch.settled_numbers import settled, settled_call, text
-from weft.capture.watch.texts import LeafNow, TextPart, TextParts
+from weft.capture.watch.settled_numbers import settled, settled_call
+from weft.capture.watch.texts import LeafNow, TextPart, TextParts, as_string
 from weft.capture.watch.values import CONTAINERS, is_plain
 from weft.core.number import Number
 from weft.core.tensor import Tensor
@@ -66,17 +66,17 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         if file is not None:  # no effect outside
             if in_nested_graph():
                 hooks.watch.refuse("print writes to an object that the function made")
-            texts = numbers_of(tuple(map(text, args)))
+            texts = numbers_of(tuple(map(as_string, args)))
             hooks.deep_all(texts, {}, name)
             return function(*texts, **{**kwargs, "file": file})
     elif is_logging(function, args):
         handler = has_own_handler(function, args)
         if handler:
             hooks.watch.refuse(f"a record is logged by {handler}, which is not watched")
-            args, kwargs = settled_call(args, kwargs, text)
+            args, kwargs = settled_call(args, kwargs, as_string)
             return function(*numbers_of(args), **kwargs)
     kept = tuple(_shown(hooks, value) for value in args)
-    named = {key: text(value) for key, value in kwargs.items()}
+    named = {key: as_string(value) for key, value in kwargs.items()}
 
     def again(*values: Any) -> None:
         function(*values[: len(kept)], **dict(zip(named, values[len(kept) :], strict=True)))
@@ -86,7 +86,7 @@ def show(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         effect.finish(hooks.watch.origin_of)  # print the current contents
         if hooks.watch.tensors is not None:
             return None
-    return function(*map(text, kept), **named)
+    return function(*map(as_string, kept), **named)
 
 
 def _shown(hooks: Hooks, value: Any) -> Any:
@@ -239,13 +239,13 @@ def warn(hooks: Hooks, message: Any, *args: Any, **kwargs: Any) -> None:
     again = warner(message, *args, **kwargs)
     if hooks.watch.outputs.catches_warnings():
         hooks.watch.refuse("a warning is given where warnings are caught")
-        return again(text(message))
+        return again(as_string(message))
     effect = hooks.watch.effect("warnings.warn(…)", again, None, settled_text(message))
     if hooks.watch.active:
         effect.finish(hooks.watch.origin_of)
         if hooks.watch.tensors is not None:
             return
-    again(text(message))
+    again(as_string(message))
 
 
 def settled_text(message: Any) -> Any:

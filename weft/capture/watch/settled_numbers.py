@@ -50,11 +50,6 @@ def keeping(value: Any) -> Any:
     return settled(value, keeps=True)
 
 
-def text(value: Any) -> Any:
-    """An argument of a function that shows no texts later: f-strings become text."""
-    return str(value) if value.__class__ is TextParts else value
-
-
 def sized(value: Any) -> Any:
     """A value with sizes for the ints that Python knows in each call: symbolic ones where the
     recording can have them so."""

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.base.asked_sizes import SizeFact
-from weft.base.dataclass import dataclass
-from weft.base.dim_algebra import Dim, constant_term
+from weft.base.dim_algebra import Dim, constant_term, of_atom
+from weft.base.dims import dim
 from weft.capture.watch.origin import Origin
 from weft.core.tensor import Tensor, wrap
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+#: The size of the axis that a guard is about, as a name beside those of symbolic sizes.
+_AXIS = dim("_axis")
 
 
 class SizePlace(NamedTuple):
-    """An axis of a tensor from outside; `size` is what it is in the recording."""
+    """An axis of a tensor from outside; `size` is what it is in the recording, a * name + b."""
 
     origin: Origin
     axis: int
@@ -33,136 +34,111 @@ class SizePlace(NamedTuple):
             return self.origin.text
         return f"axis {self.axis} of {self.origin.text}"
 
+    def number(self, tensor: Any) -> int:
+        """The number of the name."""
+        found: int = (tensor._data.shape[self.axis] - constant_term(self.size)) // _factor(
+            self.size
+        )
+        return found
+
+    def number_text(self, tensor: str) -> str:
+        """The same as Python text."""
+        text = f"{tensor}._data.shape[{self.axis}]"
+        constant, factor = constant_term(self.size), _factor(self.size)
+        if constant:
+            text = f"({text}{-constant:+d})"
+        return text if factor == 1 else f"({text}//{factor})"
+
+
+def _factor(size: Dim) -> int:
+    return size._terms[0][1]
+
 
 def rows_of(count: int) -> Tensor:
     """A tensor of so many empty rows: as an input of a graph, it tells a number that is a size."""
     return wrap(np.empty((count, 0), np.int8))
 
 
-Find = Callable[[str], SizePlace | None]
+class SizeGuard(NamedTuple):
+    """What holds of sizes.
 
-
-@dataclass(frozen=True)
-class SizeGuard:
-    """A fact about sizes.
-
-    failing   Python text that is true where it does not hold; {0.shape[1]} stands for a size
-    says      the fact, as a user reads it
-    names     of the names in it: the text of its number, and where it is found
-    fact      the fact itself; None for what is said of one axis
+    facts   comparisons, all of which hold
+    says    the same, as a user reads it
+    places  of each name in them: where its number is found
+    fact    what the code has asked; None for what is said of one axis
     """
 
-    failing: str
+    facts: tuple[SizeFact, ...]
     says: str
-    names: tuple[tuple[str, str, str], ...]
-    fact: SizeFact | None = field(default=None, compare=False)
+    places: dict[str, SizePlace]
+    fact: SizeFact | None = None
 
-    @classmethod
-    def of_fact(cls, fact: SizeFact, find: Find) -> tuple[SizeGuard, tuple[Origin, ...]] | None:
-        """None where some name is not found."""
-        texts = _Texts(find)
-        left, right = texts.of(fact.left), texts.of(fact.right)
-        if left is None or right is None:
-            return None
-        failing = f"{left} {_OPPOSITE[fact.sign]} {right}"
-        return cls(failing, str(fact), texts.names(), fact), texts.origins
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Those of the tensors that tell the names."""
+        return tuple(dict.fromkeys(place.origin for place in self.places.values()))
 
-    @classmethod
-    def of_axis(
-        cls, place: SizePlace, tells: bool, find: Find
-    ) -> tuple[SizeGuard, tuple[Origin, ...]] | None:
-        """That an axis has a size. Where it tells the size's name, the name is in its bounds; None
-        where that holds of any size."""
-        size, texts = place.size, _Texts(find)
-        at = texts.size(place)
-        where = place.text
-        if not tells:
-            wanted = texts.of(size)
-            if wanted is None:
-                return None
-            says = f"{where} is {size}"
-            names = (*texts.names(), (where, at, ""))
-            return cls(f"{at} != {wanted}", says, names), texts.origins
-        factor, constant = _linear(size)
-        atom = size._terms[0][0][0]
-        name = texts.of(Dim((((atom,), 1),)))
-        tests: list[str] = []
-        if factor != 1:
-            tests.append(f"({at}{-constant:+d}) % {factor}" if constant else f"{at} % {factor}")
-        if atom.low is not None and (atom.low > 0 or constant > 0 or factor != 1):
-            tests.append(f"{name} < {atom.low}")
-        if atom.high is not None:
-            tests.append(f"{name} > {atom.high}")
-        if not tests:
-            return None
-        bounds = "" if atom.high is None else f" and {atom.text} <= {atom.high}"
-        says = f"{where} is {size}, {atom.text} >= {atom.low}{bounds}"
-        return cls(" or ".join(tests), says, texts.names()), texts.origins
+    def test(self, others: Sequence[str]) -> str:
+        """Python text that is true where it does not hold, of the texts of those tensors."""
+        tensors = dict(zip(self.origins, others, strict=True))
+        texts = {n: place.number_text(tensors[place.origin]) for n, place in self.places.items()}
+
+        def text(size: int) -> str:
+            made = _NAME.sub(lambda found: texts.get(found[0], found[0]), str(size))
+            return f"({made})" if isinstance(size, Dim) else made
+
+        return " or ".join(
+            f"{text(fact.left)} {_OPPOSITE[fact.sign]} {text(fact.right)}" for fact in self.facts
+        )
 
     def found(self, tensors: Sequence[Any]) -> str:
         """After a failure: the fact, and the sizes now."""
-        shapes = {f"_{i}": tensor for i, tensor in enumerate(tensors)}
-        now: list[str] = []
-        for name, text, where in self.names:
+        at, now = dict(zip(self.origins, tensors, strict=True)), []
+        for name, place in self.places.items():
             try:
-                number = eval(_inserted(text, lambda i: f"_{i}._data"), {}, dict(shapes))
+                number = place.number(at[place.origin])
             except Exception:
                 continue
-            now.append(f"{name} is {number}" + (f" ({where})" if where else ""))
-        return f"{self.says} does not hold: {', '.join(dict.fromkeys(now))}"
-
-    def test(self, others: Sequence[str]) -> str:
-        return _inserted(self.failing, lambda i: f"{others[i]}._data")
-
-
-_PLACE = re.compile(r"\{(\d+)\}")
+            is_axis = place.size is _AXIS
+            told = f"{place.text} is {number}" if is_axis else f"{name} is {number} ({place.text})"
+            now.append(told)
+        return f"{self.says} does not hold: {', '.join(now)}"
 
 
-def _inserted(text: str, place: Callable[[int], str]) -> str:
-    return _PLACE.sub(lambda found: place(int(found[1])), text)
+Find = Callable[[str], SizePlace | None]
 
 
-def _linear(size: Dim) -> tuple[int, int]:
-    return size._terms[0][1], constant_term(size)
+def of_fact(fact: SizeFact, find: Find) -> SizeGuard | None:
+    """The guard for what the code has asked; None where some name is not found."""
+    return _made((fact,), str(fact), find, fact)
 
 
-class _Texts:
-    """Python text for expressions of sizes, with places for the tensors that tell them."""
+def of_axis(place: SizePlace, tells: bool, find: Find) -> SizeGuard | None:
+    """That an axis has its size. Where it tells the size's name, the name is in its bounds; None
+    where that holds of any size."""
+    size = place.size
+    here = place._replace(size=_AXIS)
+    says = f"{place.text} is {size}"
+    facts = [SizeFact(_AXIS, "==", size)]
+    if tells:
+        (atom,), factor = size._terms[0]
+        constant, name = constant_term(size), of_atom(atom)
+        low, high = atom.low or 0, atom.high
+        facts = []
+        if factor != 1:
+            facts.append(SizeFact((_AXIS - constant) % factor, "==", 0))
+        if low > 0 or constant > 0 or factor != 1:
+            facts.append(SizeFact(name, ">=", low))
+        if high is not None:
+            facts.append(SizeFact(name, "<=", high))
+        says += f", {atom.text} >= {low}" + ("" if high is None else f" and {atom.text} <= {high}")
+    return _made(tuple(facts), says, lambda name: here if name in _AXIS.names else find(name))
 
-    def __init__(self, find: Find) -> None:
-        self.find = find
-        self.origins: tuple[Origin, ...] = ()
-        self._known: dict[str, tuple[str, str]] = {}
 
-    def size(self, place: SizePlace) -> str:
-        if not any(place.origin is origin for origin in self.origins):
-            self.origins = (*self.origins, place.origin)
-        number = next(i for i, origin in enumerate(self.origins) if origin is place.origin)
-        return f"{{{number}}}.shape[{place.axis}]"
-
-    def name(self, name: str) -> str | None:
-        if name not in self._known:
-            place = self.find(name)
-            if place is None:
-                return None
-            factor, constant = _linear(place.size)
-            text = self.size(place)
-            if constant:
-                text = f"({text}{-constant:+d})"
-            if factor != 1:
-                text = f"({text}//{factor})"
-            self._known[name] = text, place.text
-        return self._known[name][0]
-
-    def of(self, size: int) -> str | None:
-        if not isinstance(size, Dim):
-            return str(size)
-        texts = {name: self.name(name) for name in size.names}
-        if None in texts.values():
-            return None
-        plain = str(size).isidentifier()
-        text = _NAME.sub(lambda found: texts.get(found[0]) or found[0], str(size))
-        return text if plain else f"({text})"
-
-    def names(self) -> tuple[tuple[str, str, str], ...]:
-        return tuple([(name, text, where) for name, (text, where) in self._known.items()])
+def _made(
+    facts: tuple[SizeFact, ...], says: str, find: Find, asked: SizeFact | None = None
+) -> SizeGuard | None:
+    named = dict.fromkeys(name for fact in facts for name in fact.names)
+    names = sorted(named, key=_AXIS.names.__contains__)  # the axis comes last
+    places = {name: place for name in names if (place := find(name)) is not None}
+    return SizeGuard(facts, says, places, asked) if facts and len(places) == len(names) else None

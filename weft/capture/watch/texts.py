@@ -93,38 +93,6 @@ class TextParts:
     def __radd__(self, other: Any) -> Any:
         return TextParts([other, self]) if isinstance(other, str) else NotImplemented
 
-    def __eq__(self, other: object) -> bool:
-        return str(self) == (str(other) if other.__class__ is TextParts else other)
-
-    def __lt__(self, other: Any) -> bool:
-        return str(self) < str(other)
-
-    def __gt__(self, other: Any) -> bool:
-        return str(self) > str(other)
-
-    def __hash__(self) -> int:
-        return hash(str(self))
-
-    def __len__(self) -> int:
-        return len(str(self))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(str(self))
-
-    def __contains__(self, part: str) -> bool:
-        return part in str(self)
-
-    def __getitem__(self, key: Any) -> str:
-        return str(self)[key]
-
-    def __mul__(self, count: Any) -> Any:
-        return str(self) * count
-
-    __rmul__ = __mul__
-
-    def __mod__(self, values: Any) -> Any:
-        return str(self) % values
-
     @property
     def is_known(self) -> bool:
         """Whether each call knows the text before the graph is run, and it may be another one."""
@@ -158,6 +126,20 @@ class TextParts:
             return self._with(lambda number: by_number[id(number)])
 
         return calculation(text, tuple([number.outside.origin for number in found]))
+
+
+def _of_string(name: str) -> Callable[..., Any]:
+    method = getattr(str, name)
+    return lambda self, *args: method(str(self), *[as_string(x) for x in args])
+
+
+for _name in ("eq", "lt", "gt", "hash", "len", "iter", "contains", "getitem", "mul", "rmul", "mod"):
+    setattr(TextParts, f"__{_name}__", _of_string(f"__{_name}__"))
+
+
+def as_string(value: Any) -> Any:
+    """What a function is given that shows no texts later: a text is a string."""
+    return str(value) if value.__class__ is TextParts else value
 
 
 def plain_keys(mapping: dict[Any, Any]) -> None:
