@@ -230,7 +230,7 @@ class Hooks:
                 return made
         if isinstance(function, _METHODS) and isinstance(function.__self__, _HOLDERS):
             stores = function.__name__ in container_methods.STORING and not self.flow.depth
-            texts, named = settled_call(args, kwargs, as_string)
+            texts, named = settled_call(() if stores else args, kwargs, as_string)
             texts = args if stores else texts
             if isinstance(function.__self__, (dict, set, frozenset)):
                 texts = numbers_of(texts)
