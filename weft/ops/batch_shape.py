@@ -68,12 +68,12 @@ def matmul_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs)
 
 def solve_rule(op: Op, size: int, mapped: Mapped, inputs: Inputs, attrs: Attrs) -> Tensor:
     x1, x2 = inputs
-    op.infer(*example_types(mapped, inputs))
+    op.infer(*example_types(mapped, inputs), **attrs)
     if x2.ndim - mapped[1] > 1:
         out: Tensor = _of_matrices(op, size, mapped, inputs, attrs)
         return out
     if not mapped[1]:
-        out = bind(op, x1, x2)
+        out = bind(op, x1, x2, **attrs)
         return out
     out = _of_matrices(op, size, mapped, (x1, reshaped(x2, (*x2.shape, 1))), attrs)
     return reshaped(out, out.shape[:-1])
