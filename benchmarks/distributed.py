@@ -1,11 +1,12 @@
 """Two ranks on two cores, one thread each: all_reduce by size and data parallel steps, beside
-PyTorch with gloo; and what a rank costs over one process.
+PyTorch and JAX, both with gloo; and what a rank costs over one process.
 
     weft run -n 2 benchmarks/distributed.py
 
 All sides run in the same processes and take turns; a figure is the least over rounds of the time
-of the slower rank, so that what else runs on the machine counts little. PyTorch is left out where
-it is not installed. `--json FILE` keeps the figures.
+of the slower rank, so that what else runs on the machine counts little. Peers are left out where
+they are not installed. `--json FILE` keeps the figures, `--only steps` (or reductions, overhead)
+measures a part.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax_peer import Jax
 
 import weft
 from weft import distributed, nn, optim
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
+HAS_JAX = importlib.util.find_spec("jax") is not None
 Sides = dict[str, Callable[[], Any]]
 KEPT: dict[str, dict[str, float]] = {}
 VOCABULARY, LENGTH, WIDTH = 256, 64, 128
@@ -63,14 +66,16 @@ def of_best_peer(figures: dict[str, float]) -> float | None:
     return ours / min(peers) if peers else None
 
 
-def reductions(torch: Any, rounds: int) -> None:
+def reductions(torch: Any, jax: Any, rounds: int) -> None:
     for kib in (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536):
         x = weft.ones(kib * 256)
         sides: Sides = {"weft": lambda x=x: distributed.all_reduce(x)}
         if torch is not None:
             theirs = torch.ones(kib * 256)
             sides["gloo"] = lambda t=theirs: torch.distributed.all_reduce(t)  # in place: no copy
-        figures = side_by_side(sides, max(3, 1024 // kib), rounds)
+        if jax is not None:
+            sides["JAX"] = jax.all_reduce(kib * 256)
+        figures = side_by_side(sides, max(3, min(1024 // kib, 100)), rounds)
         report(f"all_reduce of {kib} KiB", figures, of_best_peer(figures), "of the peer's")
 
 
@@ -133,7 +138,7 @@ def their_step(torch: Any, make: Any, batch: Any, how: Callable[[Any], Any]) -> 
     return step
 
 
-def steps(torch: Any, rounds: int) -> None:
+def steps(torch: Any, jax: Any, rounds: int) -> None:
     for name, make, batches in (
         ("MLP", mlp, mlp_batch),
         ("transformer", transformer, transformer_batch),
@@ -144,6 +149,8 @@ def steps(torch: Any, rounds: int) -> None:
             wraps = {"DDP": torch.nn.parallel.DistributedDataParallel, "FSDP": torch.fully_shard}
             for peer, wrap in wraps.items():
                 sides[peer] = their_step(torch, make, batch, wrap)
+        if jax is not None:
+            sides["JAX"] = jax.step(name, batch)
         figures = side_by_side(sides, 10, rounds)
         report(f"data parallel {name} step", figures, of_best_peer(figures), "of the best peer's")
         # Alone means: while the other rank computes nothing.
@@ -207,16 +214,24 @@ def start_torch() -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", choices=("reductions", "steps", "overhead"))
     parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
-    torch = start_torch() if HAS_TORCH and distributed.world_size() > 1 else None
-    reductions(torch, given.rounds)
-    steps(torch, given.rounds)
-    overhead(given.rounds)
+    many = distributed.world_size() > 1
+    jax = Jax(distributed.rank(), distributed.world_size()) if HAS_JAX and many else None
+    torch = start_torch() if HAS_TORCH and many else None
+    if given.only in (None, "reductions"):
+        reductions(torch, jax, given.rounds)
+    if given.only in (None, "steps"):
+        steps(torch, jax, given.rounds)
+    if given.only in (None, "overhead"):
+        overhead(given.rounds)
     if given.json and distributed.rank() == 0:
         given.json.write_text(json.dumps(KEPT, indent=1))
     if torch is not None:
         torch.distributed.destroy_process_group()
+    if jax is not None:
+        jax.stop()
 
 
 if __name__ == "__main__":

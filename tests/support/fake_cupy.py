@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fake_nccl
 import ml_dtypes
 import numpy as np
 
@@ -62,6 +63,7 @@ class ndarray:
     size = property(lambda self: self._a.size)
     itemsize = property(lambda self: self._a.itemsize)
     nbytes = property(lambda self: self._a.nbytes)
+    data = property(lambda self: types.SimpleNamespace(ptr=self._a.ctypes.data))
     strides = property(lambda self: self._a.strides)
     flags = property(lambda self: self._a.flags)
     device = property(lambda self: types.SimpleNamespace(id=self._at))
@@ -413,6 +415,8 @@ def fake_cupy() -> Any:
     module.cuda = types.SimpleNamespace(
         Device=_Device,
         runtime=types.SimpleNamespace(getDeviceCount=lambda: settings.count),
+        nccl=fake_nccl,
+        get_current_stream=lambda: types.SimpleNamespace(ptr=0),
     )
     for pool in ("get_default_memory_pool", "get_default_pinned_memory_pool"):
         setattr(module, pool, _Pool)

@@ -23,6 +23,7 @@ from weft.base.errors import DistributedError
 from weft.base.lazy import Lazy
 
 __all__ = [
+    "Alone",
     "Array",
     "Axes",
     "Group",

@@ -57,6 +57,8 @@ class Family:
     refusal: str = ""
     #: (op, kernel) -> the kernel to run instead: for devices on which kernels need something around
     adapted: Callable[[str, Kernel], Kernel] | None = None
+    #: (group of ranks for arrays on the CPU, array) -> the same ranks for arrays of this family
+    group: Callable[[Any, Any], Any] | None = None
     #: kernels that users registered: by op name and dtype (None: any dtype)
     registered: dict[tuple[str, DType | None], Kernel] = field(default_factory=dict)
 
@@ -78,6 +80,7 @@ def register_device(
     to_numpy: Callable[[Any], np.ndarray[Any, Any]],
     device_of: Callable[[Any], Device] | None = None,
     adapted: Callable[[str, Kernel], Kernel] | None = None,
+    group: Callable[[Any, Any], Any] | None = None,
 ) -> Family:
     """Make a device (or a layout on a device) known to Weft. See `docs/kernels.md`."""
     if (device, layout) in FAMILIES or array_type in _BY_TYPE:
@@ -92,6 +95,7 @@ def register_device(
         to_numpy,
         device_of or (lambda _array: only),
         adapted=adapted,
+        group=group,
     )
     FAMILIES[device, layout] = _BY_TYPE[array_type] = family
     return family

@@ -18,6 +18,7 @@ import numpy as np
 from weft.base.asked_sizes import is_less
 from weft.base.errors import ShapeError
 from weft.base.world import Axes, Group, compare_lines, current_world, group_size
+from weft.ir.dispatch import family_of
 from weft.ir.graph import Graph, Node
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType
@@ -32,6 +33,15 @@ Pairs = tuple[tuple[int, int], ...]
 
 def _group(mesh: Axes, over: Over) -> Group:
     return current_world().group(mesh, over)
+
+
+def _for(x: Any, mesh: Axes, over: Over) -> Group:
+    """The group that carries x: arrays on a GPU travel by NCCL."""
+    near = current_world().group(mesh, over)
+    if isinstance(x, np.ndarray):
+        return near
+    make = family_of(x).group
+    return near if make is None else make(near, x)
 
 
 # --- parts along an axis -------------------------------------------------------------------------
@@ -52,16 +62,20 @@ def _resized(x: TensorType, axis: int, size: int) -> TensorType:
     return x.like(shape=(*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
-def _cut(x: Any, axis: int, parts: int) -> Any:
+def _cut(xp: Any, x: Any, axis: int, parts: int) -> Any:
     """Equal parts along an axis, stacked in front."""
-    return np.stack(np.split(x, parts, axis))
+    size, rest = divmod(x.shape[axis], parts)
+    if rest:
+        raise ValueError(f"axis {axis} of {x.shape} does not fall into {parts} equal parts")
+    before = (slice(None),) * axis
+    return xp.stack([x[(*before, slice(i * size, (i + 1) * size))] for i in range(parts)])
 
 
-def _joined(parts: Any, axis: int) -> Any:
+def _joined(xp: Any, parts: Any, axis: int) -> Any:
     """The inverse of `_cut`."""
-    if axis == 0:
-        return parts.reshape(-1, *parts.shape[2:]) if parts.size else np.concatenate(parts)
-    return np.concatenate(parts, axis)
+    if axis == 0 and parts.size:
+        return parts.reshape(-1, *parts.shape[2:])
+    return xp.concatenate([parts[i] for i in range(len(parts))], axis=axis)
 
 
 # --- reductions ----------------------------------------------------------------------------------
@@ -73,7 +87,7 @@ def _sum_type(x: TensorType, *, mesh: Axes, over: Over) -> TensorType:
 
 
 def _sum(_xp: Any, x: Any, *, mesh: Axes, over: Over) -> Any:
-    return _group(mesh, over).all_reduce(x, "sum")
+    return _for(x, mesh, over).all_reduce(x, "sum")
 
 
 def _sum_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over) -> Any:
@@ -122,7 +136,7 @@ def _extreme_type(x: TensorType, *, mesh: Axes, over: Over, kind: str) -> Tensor
 
 
 def _extreme(_xp: Any, x: Any, *, mesh: Axes, over: Over, kind: str) -> Any:
-    return _group(mesh, over).all_reduce(x, kind)
+    return _for(x, mesh, over).all_reduce(x, kind)
 
 
 def _extreme_vjp(xp: Any, g: Any, out: Any, x: Any, *, mesh: Axes, over: Over, kind: str) -> Any:
@@ -141,9 +155,9 @@ def _joined_type(*parts: TensorType, mesh: Axes, over: Over) -> TensorType:
     return parts[0].like(shape=(sum(part.size for part in parts),))
 
 
-def _joined_sum(_xp: Any, *parts: Any, mesh: Axes, over: Over) -> Any:
-    whole = np.concatenate([part.reshape(-1) for part in parts])
-    return _group(mesh, over).all_reduce(whole, "sum")
+def _joined_sum(xp: Any, *parts: Any, mesh: Axes, over: Over) -> Any:
+    whole = xp.concatenate([part.reshape(-1) for part in parts])
+    return _for(whole, mesh, over).all_reduce(whole, "sum")
 
 
 #: The sum over ranks of all elements of several tensors, one after the other. The pass `bundles`
@@ -166,8 +180,8 @@ def _gather_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorT
     return _resized(x, axis, x.shape[axis] * group_size(mesh, over))
 
 
-def _gather(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
-    return _joined(_group(mesh, over).all_gather(x), axis)
+def _gather(xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    return _joined(xp, _for(x, mesh, over).all_gather(x), axis)
 
 
 def _gather_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
@@ -182,9 +196,9 @@ def _scatter_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> Tensor
     return _resized(x, axis, part_size(x, axis, group_size(mesh, over)))
 
 
-def _scatter(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
-    group = _group(mesh, over)
-    return group.reduce_scatter(_cut(x, axis, group.size), "sum")
+def _scatter(xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+    group = _for(x, mesh, over)
+    return group.reduce_scatter(_cut(xp, x, axis, group.size), "sum")
 
 
 def _scatter_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
@@ -204,11 +218,9 @@ def _exchange_type(
     return _resized(cut, concat_axis, cut.shape[concat_axis] * parts)
 
 
-def _exchange(
-    _xp: Any, x: Any, *, mesh: Axes, over: Over, split_axis: int, concat_axis: int
-) -> Any:
-    group = _group(mesh, over)
-    return _joined(group.all_to_all(_cut(x, split_axis, group.size)), concat_axis)
+def _exchange(xp: Any, x: Any, *, mesh: Axes, over: Over, split_axis: int, concat_axis: int) -> Any:
+    group = _for(x, mesh, over)
+    return _joined(xp, group.all_to_all(_cut(xp, x, split_axis, group.size)), concat_axis)
 
 
 def _exchange_vjp(
@@ -243,7 +255,7 @@ def _from_type(x: TensorType, *, mesh: Axes, over: Over, root: int) -> TensorTyp
 
 
 def _from(_xp: Any, x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
-    return _group(mesh, over).broadcast(x, root)
+    return _for(x, mesh, over).broadcast(x, root)
 
 
 def _from_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
@@ -258,11 +270,11 @@ def _to_type(x: TensorType, *, mesh: Axes, over: Over, root: int) -> TensorType:
     return x
 
 
-def _to(_xp: Any, x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
+def _to(xp: Any, x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
     """The sum on one rank, and zeros on the others."""
-    group = _group(mesh, over)
+    group = _for(x, mesh, over)
     total = group.all_reduce(x, "sum")
-    return total if group.rank == root else np.zeros_like(total)
+    return total if group.rank == root else xp.zeros_like(total)
 
 
 def _to_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, root: int) -> Any:
@@ -277,7 +289,7 @@ def _sent_type(x: TensorType, *, mesh: Axes, over: Over, pairs: Pairs) -> Tensor
 
 
 def _sent(_xp: Any, x: Any, *, mesh: Axes, over: Over, pairs: Pairs) -> Any:
-    return _group(mesh, over).permute(x, pairs)
+    return _for(x, mesh, over).permute(x, pairs)
 
 
 def _sent_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, pairs: Pairs) -> Any:
@@ -315,10 +327,10 @@ def _placed_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorT
     return _resized(x, axis, x.shape[axis] * group_size(mesh, over))
 
 
-def _placed(_xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
+def _placed(xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
     group = _group(mesh, over)
     size = x.shape[axis]
-    out = np.zeros((*x.shape[:axis], size * group.size, *x.shape[axis + 1 :]), x.dtype)
+    out = xp.zeros((*x.shape[:axis], size * group.size, *x.shape[axis + 1 :]), dtype=x.dtype)
     out[(slice(None),) * axis + (slice(group.rank * size, (group.rank + 1) * size),)] = x
     return out
 
@@ -338,8 +350,8 @@ def _first_type(x: TensorType, *, mesh: Axes, over: Over) -> TensorType:
     return x
 
 
-def _first(_xp: Any, x: Any, *, mesh: Axes, over: Over) -> Any:
-    return x.copy() if _group(mesh, over).rank == 0 else np.zeros_like(x)
+def _first(xp: Any, x: Any, *, mesh: Axes, over: Over) -> Any:
+    return x.copy() if _group(mesh, over).rank == 0 else xp.zeros_like(x)
 
 
 def _first_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over) -> Any:

@@ -15,6 +15,7 @@ from weft.ir.op import OPS, SCHEDULED, Trait
 from weft.runtime.cuda.host_ops import HOST, on_host
 from weft.runtime.cuda.kernels import bound
 from weft.runtime.cuda.namespace import Namespace
+from weft.runtime.cuda.nccl import nccl_group
 
 __all__ = ["register"]
 
@@ -33,6 +34,7 @@ def register(cupy: Any, cupyx: Any) -> Family:
         to_numpy=_download,
         device_of=_device_of if several else _only_device,
         adapted=partial(_on_its_device, cupy) if several else None,
+        group=nccl_group,
     )
     for name, kernel in bound(namespace).items():
         register_kernel(name, device="cuda")(kernel)
