@@ -36,7 +36,7 @@ from weft.base.precision import *
 from weft.base.promotion import *
 from weft.base.pytree import *
 from weft.capture.from_source.iteration import *
-from weft.capture.from_source.tokens import *
+from weft.record.effects import *
 from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.autocast import *

@@ -24,7 +24,7 @@ import numpy as np
 from weft.base.dataclass import dataclass
 from weft.capture import drawn_numbers, result_numbers
 from weft.capture.from_source import graph_builtins as graph
-from weft.capture.from_source import iteration, show, tokens
+from weft.capture.from_source import iteration, show
 from weft.capture.watch import attributes, library, operators, printing
 from weft.capture.watch import builtin_calls as calls
 from weft.capture.watch.builtin_calls import Handler, as_it_is, by_method, calling, through
@@ -33,7 +33,7 @@ from weft.core.operands import as_number
 from weft.core.structure import changed
 from weft.ops.numpy_protocol import COUNTERPARTS
 from weft.ops.shape import concat, stack
-from weft.record import make_graph
+from weft.record import effects, make_graph
 from weft.record.control import branches, loops
 
 
@@ -137,8 +137,8 @@ BUILTINS: dict[Any, Builtin] = {
     as_number: Builtin(graph=result_numbers.number_of, always=True),
     concat: Builtin(graph=graph.concat),
     stack: Builtin(graph=graph.stack),
-    tokens.print: Builtin(graph=show.print_),
-    tokens.py_call: Builtin(graph=as_it_is(tokens.py_call)),
+    effects.print: Builtin(graph=show.print_),
+    effects.py_call: Builtin(graph=as_it_is(effects.py_call)),
     iteration.unroll: Builtin(graph=as_it_is(iteration.unroll)),
     make_graph.spec: Builtin(graph=as_it_is(make_graph.spec)),
     branches.cond: Builtin(graph=graph.cond),

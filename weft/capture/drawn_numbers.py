@@ -22,7 +22,6 @@ import numpy as np
 from weft.base.device import CPU
 from weft.base.dtypes import DType, float64, int64
 from weft.base.pytree import tree_flatten
-from weft.capture.from_source.tokens import effect, templated
 from weft.core.number import Number
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor
@@ -30,6 +29,7 @@ from weft.ir.types import TensorType
 from weft.ops.creation import asarray
 from weft.ops.effects import PY_CALL, Drawn, set_back
 from weft.record.control.nested import graph_recorder, known_number
+from weft.record.effects import effect, templated
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

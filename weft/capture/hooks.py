@@ -31,7 +31,6 @@ from weft.capture.from_source.endless_recursion import endless_recursion
 from weft.capture.from_source.held import Maybe, Split, undefined, use, use_all
 from weft.capture.from_source.inner_transforms import leveled
 from weft.capture.from_source.run import Flow, Unreachable
-from weft.capture.from_source.tokens import token_of
 from weft.capture.watch import (
     attributes,
     builtin_calls,
@@ -60,6 +59,7 @@ from weft.core.number import (
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_not
 from weft.record.control.nested import graph_recorder, known_number
+from weft.record.effects import token_of
 
 _NOTHING: dict[str, Any] = {}
 #: The code that records branches and loops, to recognise it in tracebacks.
@@ -408,10 +408,10 @@ class Hooks:
 
     def all_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
         """a and b: only the truth, as a condition."""
-        return conditions.truths(self, first, rest, True)
+        return conditions.join(self, first, rest, True, only_truth=True)
 
     def any_of(self, first: Any, *rest: Callable[[], Any]) -> Any:
-        return conditions.truths(self, first, rest, False)
+        return conditions.join(self, first, rest, False, only_truth=True)
 
     @contextlib.contextmanager
     def trying(self) -> Iterator[None]:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from weft.capture.from_source import conditions
 from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Globals
-from weft.capture.from_source.tokens import effect
 from weft.capture.watch import attributes, stores
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import is_of_weft, is_plain
 from weft.core.tensor import Tensor
 from weft.ops.effects import CHECK, Raised
+from weft.record.effects import effect
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

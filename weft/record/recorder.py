@@ -80,6 +80,7 @@ class GraphRecorder(Recorder):
         self.written: dict[int, Written] = {}  # by id of the tensor, which the entry keeps alive
         self.grads_set: set[int] = set()  # ids in `written` of tensors whose gradient was set
         self._lifted: dict[int, tuple[Tensor, Value]] = {}  # tensors from outside, by id
+        self.token: Tensor | None = None  # the last token, which the next effect takes
         self._stopped: dict[Value, Value] = {}
         self._unknown = itertools.count()
         self.memo = {}
@@ -307,6 +308,15 @@ class GraphRecorder(Recorder):
     def python_effects(self) -> int:
         """The number of writes to Python objects so far; a nested graph cannot hold any."""
         return 0
+
+    def forget_nodes(self, start: int) -> bool:
+        """Remove all nodes from this number on; False if some of them cannot be removed."""
+        gone = set(self.graph.nodes[start:])
+        del self.graph.nodes[start:]
+        self._stopped = {k: v for k, v in self._stopped.items() if v.node not in gone}
+        self._sized = {k: v for k, v in self._sized.items() if v not in gone}
+        self.memo = {}
+        return True
 
     def restore(self) -> None:
         """Restore all tensors from outside to what they held before."""

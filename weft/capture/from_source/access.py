@@ -16,9 +16,7 @@ import numpy as np
 from weft.base.asked_sizes import numbers_of
 from weft.base.errors import CaptureError
 from weft.capture.from_source.dynamic_list import dynamic_list_of
-from weft.capture.from_source.iteration import numbers_in
 from weft.capture.from_source.number_index import in_range
-from weft.capture.from_source.tokens import py_call_like
 from weft.capture.watch import library, operators, stores
 from weft.capture.watch.follow import module_of
 from weft.capture.watch.origin import MISSING
@@ -28,6 +26,8 @@ from weft.capture.watch.values import CONTAINERS
 from weft.core.number import Number, is_unknown, kind_of
 from weft.core.public import PUBLIC
 from weft.core.tensor import Tensor
+from weft.record.control.loop_rows import numbers_in
+from weft.record.effects import py_call_like
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten
 from weft.capture.from_source.dynamic_list import UnknownLength, make_dynamic
-from weft.capture.from_source.held import Maybe
-from weft.capture.from_source.journal import Journal, Parts, Variable
-from weft.capture.from_source.merge import Build, Merge, typed_as
-from weft.capture.from_source.merge_entries import EntryMerge, Give, same_parts
+from weft.capture.from_source.journal import Parts, Variable, same_parts
+from weft.capture.from_source.may_alias import is_made_in
+from weft.capture.from_source.merge import Merge, typed_as
+from weft.capture.from_source.merge_entries import EntryMerge, Give
 from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.run import OF_RECORDING, Unreachable, own_work, uncatchable
-from weft.capture.from_source.tokens import last_token, tokens
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.refusals import NotKept, OneSided
 from weft.core.bind import decide
-from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.ir.types import TOKEN
 from weft.ops.control import IF
-from weft.record.control.nested import NestedRecorder, graph_recorder
+from weft.record.control.nested import NestedRecorder, WrittenState, graph_recorder
 from weft.record.control.recorded_branch import RecordedBranch, assign, emit_branches, states_of
+from weft.record.effects import last_token
 from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
@@ -49,35 +50,23 @@ class Branch(RecordedBranch):
         flow = hooks.flow
         super().__init__(flow.nested(here, name))
         self.function = function
-        self.journal = Journal(hooks.watch)
-        flow.open(self.journal)
-        try:
-            with self.nested.opened(), flow.aliases.paths.assuming(predicate, name == "then"):
-                try:
-                    self.value = function()
-                except OF_RECORDING:
-                    raise
-                except Unreachable as error:
-                    self.error, self.value = error, MISSING
-                except Exception as error:
-                    self.fails(hooks, error)
-                self.contents = self.journal.contents()
-                self.note_states()
-                self.token = tokens.get(self.nested)  # None: it had no effects
-        finally:
-            flow.close()
-            self.journal.undo()
+        assumed = flow.aliases.paths.assuming(predicate, name == "then")
+        with flow.recording(self.nested) as self.journal, assumed:
+            try:
+                self.value = function()
+            except OF_RECORDING:
+                raise
+            except Unreachable as error:
+                self.error, self.value = error, MISSING
+            except Exception as error:
+                self.fails(hooks, error)
+            self.contents = self.journal.contents()
+            self.note_states()
 
     def made(self, parts: Parts) -> bool:
         """Whether parts hold tensors of this side, so that this side must have written them."""
-        for leaf in tree_flatten(parts)[0]:
-            if isinstance(leaf, Tensor) and leaf._data.__class__ is SymbolicArray:
-                recorder = leaf._data.recorder
-                while isinstance(recorder, NestedRecorder):
-                    if recorder is self.nested:
-                        return True
-                    recorder = recorder.parent
-        return False
+        leaves = tree_flatten(parts)[0]
+        return any(isinstance(x, Tensor) and is_made_in(x, self.nested) for x in leaves)
 
     def fails(self, hooks: Hooks, error: Exception) -> None:
         """This side ends in an error; the graph raises it if this side is taken."""
@@ -86,6 +75,10 @@ class Branch(RecordedBranch):
         self.error = error
         self.value = MISSING
         hooks.flow.fail(error)
+
+    def left_in(self, state: WrittenState) -> Any:
+        """What this side leaves in a tensor from outside."""
+        return MISSING if self.error is not None else self.end_of(state)
 
     def at_end(self, value: Any) -> Any:
         """The value of a tensor at the end of this side, which may have written to it."""
@@ -107,22 +100,24 @@ def record_if(
     Of the variables `cells`, only those that are `live` are used afterwards. With `may_ask`, Python
     decides where the sides do not agree: each answer is a path of its own.
     """
+    here = graph_recorder()
+    assert here is not None
     hooks.flow.asked += 1
-    split: set[int] = set()  # lists of which no graph can hold both contents
-    may_ask = may_ask and not isinstance(graph_recorder(), NestedRecorder)
+    may_ask = may_ask and not isinstance(here, NestedRecorder)
     before = hooks.flow.careful
+    made = _If(hooks, here, predicate, live, cells, words)
     for _ in range(MOST_LISTS):
         try:
             hooks.flow.careful = before or may_ask
-            return _record_if(hooks, predicate, functions, live, cells, words, split)
+            return made.record(functions)
         except UnknownLength as found:
             try:
                 make_dynamic(hooks, found.items, found.sample)
             except CaptureError:
-                split.add(id(found.items))
+                made.apart.add(id(found.items))
         except (CaptureError, NotKept) as error:
             asks = may_ask or not isinstance(error, CaptureError) or isinstance(error, OneSided)
-            if not asks or isinstance(graph_recorder(), NestedRecorder):
+            if not asks or isinstance(here, NestedRecorder):
                 raise
             # A graph cannot hold that. So the condition is asked: each answer has its own path.
             hooks.flow.careful = before
@@ -132,87 +127,76 @@ def record_if(
     raise CaptureError("an `if` appends to too many lists of unknown length", op="if")
 
 
-def _record_if(
-    hooks: Hooks,
-    predicate: Tensor,
-    functions: Sequence[Function],
-    live: Sequence[str],
-    cells: frozenset[int],
-    words: Sequence[str],
-    split: set[int],
-) -> Any:
-    here = graph_recorder()
-    assert here is not None
-    names = ("then", "else")
-    chosen = here.value_of(predicate)
-    branches = [
-        Branch(hooks, here, function, name, chosen)
-        for function, name in zip(functions, names, strict=True)
-    ]
-    with own_work():
-        return _joined(hooks, here, branches, predicate, live, cells, words, split)
+@dataclass
+class _If:
+    """An `if` as one node.
 
+    apart   ids of lists of which no graph can hold both contents
+    """
 
-def _joined(
-    hooks: Hooks,
-    here: GraphRecorder,
-    branches: Sequence[Branch],
-    predicate: Tensor,
-    live: Sequence[str],
-    cells: frozenset[int],
-    words: Sequence[str],
-    split: set[int],
-) -> Any:
-    """One node for both sides; returns the merged result."""
-    chosen = here.value_of(predicate)
-    _give_back(hooks, branches)
-    _spend(hooks, here, branches, chosen)
-    failed = [branch.error is not None for branch in branches]
-    merge = Merge([branch.function for branch in branches], words, "if")
-    if all(failed):
-        build: Build = lambda results: MISSING  # noqa: E731
-    elif any(failed):
-        side = failed.index(False)
-        build = merge.filled(branches[side].value, side)
-    else:
-        build = merge.value("the value", branches[0].value, branches[1].value)
-    gives = _merged_entries(branches, EntryMerge(hooks, merge, live, cells, failed, chosen, split))
-    names_end = len(merge.pairs)  # later pairs merge contents of tensors, not names
-    states = states_of(branches, "if", OneSided)
-    state_builds = []
-    for state in states:
-        pair = [_end(b.end_of(state), f) for b, f in zip(branches, failed, strict=True)]
-        state_builds.append(merge.value(state.title(), pair[0], pair[1]))
-    effects = any(branch.token is not None for branch in branches)
-    if effects:
-        ended = [last_token(here) if b.token is None else b.token for b in branches]
-        token_build = merge.result(ended[0], ended[1], TOKEN)
-    results: list[Tensor] = []
-    if merge.pairs:
-        results = emit_branches(
-            here,
-            IF,
-            predicate,
-            branches,
-            lambda number: [
-                typed_as(branches[number].at_end(pair.values[number]), pair.kind)
-                for pair in merge.pairs
-            ],
-        )
-    aliases = hooks.flow.aliases
-    pairs = merge.pairs[:names_end]
-    aliases.decided(chosen, [(r, *p.values) for r, p in zip(results, pairs, strict=False)])
-    if effects:
-        tokens[here] = token_build(results)
-    for give in gives:
-        give(results)
-    values = [build_state(results) for build_state in state_builds]
-    known = [v.value if isinstance(v, Maybe) else v for v in values]
-    with aliases.checked():
-        assign(states, known, branches)
-    if all(failed):
-        raise Unreachable
-    return build(results)
+    hooks: Hooks
+    here: GraphRecorder
+    predicate: Tensor
+    live: Sequence[str]
+    cells: frozenset[int]
+    words: Sequence[str]
+    apart: set[int] = field(default_factory=set)
+
+    def record(self, functions: Sequence[Function]) -> Any:
+        """Record both sides; returns the merged result."""
+        chosen = self.here.value_of(self.predicate)
+        branches = [
+            Branch(self.hooks, self.here, function, name, chosen)
+            for function, name in zip(functions, ("then", "else"), strict=True)
+        ]
+        with own_work():
+            return self._joined(branches, chosen)
+
+    def _joined(self, branches: Sequence[Branch], chosen: Value) -> Any:
+        hooks, here = self.hooks, self.here
+        _give_back(hooks, branches)
+        _spend(hooks, here, branches, chosen)
+        ends = [side for side, branch in enumerate(branches) if branch.error is None]
+        merge = Merge([branch.function for branch in branches], self.words, "if")
+        if ends:
+            build = merge.value("the value", [branch.value for branch in branches], ends)
+        entries = EntryMerge(hooks, merge, self.live, self.cells, ends, chosen, self.apart)
+        gives = _merged_entries(branches, entries)
+        names_end = len(merge.merged)  # what comes after merges contents of tensors, not names
+        states = states_of(branches, "if", OneSided)
+        state_builds = [
+            merge.value(state.title(), [branch.left_in(state) for branch in branches], ends)
+            for state in states
+        ]
+        effects = any(branch.nested.token is not None for branch in branches)
+        if effects:
+            ended = [last_token(branch.nested) for branch in branches]
+            token_build = merge.result("", ended, TOKEN)
+        results: list[Any] = []
+        if merge.merged:
+            made = emit_branches(
+                here,
+                IF,
+                self.predicate,
+                branches,
+                lambda number: [
+                    typed_as(branches[number].at_end(one.values[number]), one.kind)
+                    for one in merge.merged
+                ],
+            )
+            results = [one.seen(result) for one, result in zip(merge.merged, made, strict=True)]
+        aliases = hooks.flow.aliases
+        names = merge.merged[:names_end]
+        aliases.decided(chosen, [(r, *one.values) for r, one in zip(results, names, strict=False)])
+        if effects:
+            here.token = token_build(results)
+        for give in gives:
+            give(results)
+        with aliases.checked():
+            assign(states, [build_state(results) for build_state in state_builds], branches)
+        if not ends:
+            raise Unreachable
+        return build(results)
 
 
 def _spend(hooks: Hooks, here: GraphRecorder, branches: Sequence[Branch], chosen: Value) -> None:
@@ -245,10 +229,6 @@ def _give_back(hooks: Hooks, branches: Sequence[Branch]) -> None:
                 reach = reach or Reach(hooks.watch)
                 if not reach.holds(entry.obj):
                     entry.put(after)
-
-
-def _end(value: Any, failed: bool) -> Any:
-    return MISSING if failed else value
 
 
 def _merged_entries(branches: Sequence[Branch], merge: EntryMerge) -> list[Give]:

@@ -14,7 +14,6 @@ from weft.capture.from_source.attempt import State
 from weft.capture.from_source.branches import record_if
 from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.run import standing_for
-from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.texts import TextParts
 from weft.core.number import HELD_AS, Number, as_held
 from weft.core.tensor import Tensor
@@ -22,6 +21,7 @@ from weft.ops.effects import CHECK, Message
 from weft.ops.elementwise import logical_and, logical_or
 from weft.record.control.branches import truth
 from weft.record.control.nested import known_number
+from weft.record.effects import effect, templated
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -97,39 +97,31 @@ def _bound_by(hooks: Hooks, part: Any) -> State:
     return hooks.cells(part) if ".__weft_part_" in part.__code__.co_qualname else []
 
 
-def join(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
-    """a and b, a or b: the value."""
+def join(
+    hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool, only_truth: bool = False
+) -> Any:
+    """a and b, a or b: the value, or only its truth, as a condition."""
     for i, more in enumerate(rest):
         if hooks.decides(value):
-            later = rest[i:]
-            last = standing_for(lambda: join(hooks, later[0](), later[1:], all_of), more)  # noqa: B023
-            kept = standing_for(lambda: value, more)  # noqa: B023
-            sides = [last, kept] if all_of else [kept, last]
-            return _chosen(hooks, value, sides, later)
+            return _joined(hooks, value, rest[i:], all_of, only_truth)
         if hooks.test(value) is not all_of:
-            return value
+            return not all_of if only_truth else value
         value = more()
     return value
 
 
-def truths(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool) -> Any:
-    """a and b, a or b: only the truth, as a condition."""
-    for i, more in enumerate(rest):
-        if hooks.decides(value):
-            left = rest[i:]
-            later = standing_for(lambda: _truth_of(hooks, left, all_of), more)  # noqa: B023
-            fixed = standing_for(lambda: not all_of, more)
-            sides = [later, fixed] if all_of else [fixed, later]
-            return _chosen(hooks, value, sides, rest)
-        if hooks.test(value) is not all_of:
-            return not all_of
-        value = more()
-    return value
+def _joined(hooks: Hooks, value: Any, rest: Sequence[Part], all_of: bool, only_truth: bool) -> Any:
+    """The same where the graph decides whether the rest is evaluated."""
 
+    def goes_on() -> Any:
+        last = join(hooks, rest[0](), rest[1:], all_of, only_truth)
+        if not only_truth:
+            return last
+        return known_number(predicate(last)) if hooks.decides(last) else hooks.test(last)
 
-def _truth_of(hooks: Hooks, rest: Sequence[Part], all_of: bool) -> Any:
-    value = truths(hooks, rest[0](), rest[1:], all_of)
-    return known_number(predicate(value)) if hooks.decides(value) else hooks.test(value)
+    sides = [goes_on, lambda: not all_of if only_truth else value]
+    sides = [standing_for(part, rest[0]) for part in (sides if all_of else sides[::-1])]
+    return _chosen(hooks, value, sides, rest)
 
 
 def chain(hooks: Hooks, symbols: Sequence[str], left: Any, right: Any, *rest: Part) -> Any:

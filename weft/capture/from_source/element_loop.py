@@ -17,7 +17,6 @@ from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.held import Maybe, undefined
 from weft.capture.from_source.journal import Journal, Variable
-from weft.capture.from_source.merge_entries import same_parts
 from weft.capture.from_source.reach import Reach
 from weft.capture.from_source.source_loop import SourceLoop
 from weft.core.number import Number, as_held
@@ -35,12 +34,7 @@ def touches_only_its_own(hooks: Hooks, journal: Journal, also: Any) -> bool:
 
     also   where to look for objects it can reach: the function and its arguments
     """
-    after = journal.contents()
-    changed = [
-        entry
-        for key, (entry, before) in journal.entries.items()
-        if not same_parts(before, after.get(key, before))
-    ]
+    changed = journal.changed()
     if any(isinstance(entry, Variable) and entry.outside is not None for entry in changed):
         return False
     objects = [entry for entry in changed if not isinstance(entry, Variable)]
@@ -53,9 +47,11 @@ def touches_only_its_own(hooks: Hooks, journal: Journal, also: Any) -> bool:
 class _ElementLoop(SourceLoop):
     """The loop over the elements; the results of the function are its ys."""
 
-    def __init__(self, hooks: Hooks, function: Function) -> None:
-        super().__init__(hooks, LoopVariables(), function, "for")
-        self.entered = True
+    def __init__(
+        self, hooks: Hooks, function: Function, length: int, rows: Sequence[Tensor]
+    ) -> None:
+        super().__init__(hooks, LoopVariables(), function, "for", entered=True, rows=rows)
+        self.length = length
         self.results: list[Any] = []  # for one element: tensors and Python values
         self.structure: Any = None
 
@@ -86,37 +82,58 @@ def result_of(x: Any) -> Any:
     return as_held(x, x.dtype) if isinstance(x, Number) else x
 
 
+def in_one_step(
+    level: MapLevel,
+    leaves: Sequence[Any],
+    tensors: Sequence[int],
+    run: Callable[[list[Any], dict[int, bool]], list[Any]],
+) -> list[Any]:
+    """What `run` gives for these leaves, as one step of their histories on the level.
+
+    It is given the leaves, those at `tensors` below the level, and which of them have its axis.
+    """
+    spread = {i: spreads(level, leaves[i]) for i in tensors}
+    others: list[Any] = []
+
+    def whole(given: Sequence[Tensor]) -> list[Tensor]:
+        nonlocal others
+        taken = list(leaves)
+        for i, x in zip(spread, given, strict=True):
+            taken[i] = x
+        found = run(taken, spread)
+        others = [None if isinstance(x, Tensor) else (x,) for x in found]
+        return [x for x in found if isinstance(x, Tensor)]
+
+    made = iter(call_whole(level, whole, [leaves[i] for i in spread], list(spread.values())))
+    return [next(made) if x is None else x[0] for x in others]
+
+
 def one_by_one(hooks: Hooks, level: MapLevel, function: Function, args: Any, kwargs: Any) -> Any:
     """The result of a function for all elements of a `vmap`, on its level."""
     leaves, spec = tree_flatten((args, kwargs))
-    tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
-    spread = [spreads(level, leaves[i]) for i in tensors]
-    mapped = {i for i, on in zip(tensors, spread, strict=True) if on}
     structure: Any = None
-    constants: list[Any] = []
 
-    def whole(inputs: Sequence[Tensor]) -> list[Tensor]:
-        nonlocal structure, constants
-        given = list(leaves)
-        for i, x in zip(tensors, inputs, strict=True):
-            is_number = isinstance(leaves[i], Number) and i not in mapped
-            given[i] = known_number(x) if is_number else x
-        rows = [given[i] for i in sorted(mapped)]
-        loop = _ElementLoop(hooks, function)
-        loop.python.length = level.size
-        loop.python.rows = rows
+    def run(given: list[Any], spread: dict[int, bool]) -> list[Any]:
+        nonlocal structure
+        mapped = [i for i, on in spread.items() if on]
+        for i, on in spread.items():
+            if isinstance(leaves[i], Number) and not on:
+                given[i] = known_number(given[i])
+        rows = [given[i] for i in mapped]
+        loop = _ElementLoop(hooks, function, level.size, rows)
 
         def step(nested: NestedRecorder) -> None:
             one = list(given)
             kinds = [type_of(x).like(shape=x.shape[1:]) for x in rows]
-            for i, row in zip(sorted(mapped), loop.slices(nested, rows, kinds), strict=True):
+            for i, row in zip(mapped, loop.slices(nested, rows, kinds), strict=True):
                 one[i] = row
             loop.apply(function, *tree_unflatten(spec, one))
 
         loop.settle(step)
         structure = loop.structure
-        constants = [None if isinstance(x, Tensor) else (x,) for x in loop.results]
-        return loop.emit(rows, level.size)
+        made = iter(loop.emit(rows, level.size))
+        return [next(made) if isinstance(x, Tensor) else x for x in loop.results]
 
-    made = iter(call_whole(level, whole, [leaves[i] for i in tensors], spread))
-    return tree_unflatten(structure, [next(made) if x is None else x[0] for x in constants])
+    tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
+    found = in_one_step(level, leaves, tensors, run)
+    return tree_unflatten(structure, found)

@@ -24,13 +24,9 @@ from weft.capture.from_source.dynamic_list import dynamic_list_of
 from weft.capture.from_source.iteration import (
     MANY_NUMBERS,
     IteratorRows,
-    LoopRows,
-    Steps,
     rows_of,
-    zipped,
 )
 from weft.capture.from_source.run import standing_for
-from weft.capture.from_source.tokens import py_call
 from weft.capture.result_numbers import may_catch, of_tensor, rounded
 from weft.capture.watch.builtin_calls import Handler, comparing
 from weft.capture.watch.refusals import OneSided
@@ -55,7 +51,9 @@ from weft.ops.shape import moveaxis, reshape
 from weft.record.control import branches as control
 from weft.record.control import loops
 from weft.record.control.branches import truth
+from weft.record.control.loop_rows import LoopRows, Steps, zipped
 from weft.record.control.nested import known_number, size_number
+from weft.record.effects import py_call
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

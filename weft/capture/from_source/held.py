@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from weft.base.errors import CaptureError
 from weft.base.pytree import TreeSpec, tree_flatten
 from weft.capture.from_source.journal import Parts, entry_for
-from weft.capture.from_source.paths import Paths
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.stores import instance_dict
 from weft.capture.watch.values import CONTAINERS, is_plain
@@ -30,6 +29,7 @@ from weft.core.bind import decide
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor
 from weft.record.control.nested import NestedRecorder, graph_recorder
+from weft.record.control.paths import Paths
 
 if TYPE_CHECKING:
     from weft.capture.from_source.run import Flow

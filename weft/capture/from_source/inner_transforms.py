@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, Any
 from weft.autodiff.transforms.forward import ForwardLevel
 from weft.autodiff.transforms.levels import Level, Unlowered, innermost_level, left
 from weft.autodiff.transforms.vmap import MapLevel
-from weft.autodiff.transforms.whole_call import call_whole, has_history, spreads
+from weft.autodiff.transforms.whole_call import has_history
 from weft.base.errors import CaptureError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.capture.from_source.attempt import Attempt
-from weft.capture.from_source.element_loop import one_by_one, result_of, touches_only_its_own
-from weft.capture.from_source.journal import Journal
+from weft.capture.from_source.element_loop import (
+    in_one_step,
+    one_by_one,
+    result_of,
+    touches_only_its_own,
+)
 from weft.capture.from_source.run import Unreachable
-from weft.capture.from_source.tokens import tokens
 from weft.capture.watch.origin import MISSING
 from weft.core.bind import recording
 from weft.core.tensor import StateTensor, Tensor, labelled
@@ -140,10 +143,8 @@ def _by_its_graph(
         inner, named = tree_unflatten(
             spec, [next(inputs) if isinstance(x, Tensor) and level.has(x) else x for x in leaves]
         )
-        journal = Journal(hooks.watch)
-        flow.open(journal)
         try:
-            with nested.opened():
+            with flow.recording(nested) as journal:
                 parts, shape = tree_flatten(function(*inner, **named))
                 results = [result_of(x) for x in parts]
                 if not touches_only_its_own(hooks, journal, (function, inner, named)):
@@ -151,8 +152,6 @@ def _by_its_graph(
                 made = [nested.value_of(x) for x in results if isinstance(x, Tensor)]
                 _check_way(level, nested, (flow.leveled, flow.asked) != before)
         finally:
-            flow.close()
-            journal.undo()
             del flow.aliases.log[logged:]
         nested.graph.outputs = tuple(made)
         captured = close([nested])
@@ -174,24 +173,18 @@ def _in_one_step(
     For control flow of the graph, which is a node on the level below and has its history there.
     """
     tensors = [i for i, x in enumerate(leaves) if isinstance(x, Tensor) and level.has(x)]
-    inputs = [leaves[i] for i in tensors]
-    if not isinstance(level, MapLevel) or not any(has_history(level, x) for x in inputs):
+    moves = isinstance(level, MapLevel) and any(has_history(level, leaves[i]) for i in tensors)
+    if not isinstance(level, MapLevel) or not moves:
         return list(run(list(leaves)))
-    spread = [spreads(level, x) for x in inputs]
-    others: list[Any] = []
 
-    def whole(given: Sequence[Tensor]) -> list[Tensor]:
-        nonlocal others
-        taken = list(leaves)
+    def below(given: list[Any], spread: dict[int, bool]) -> list[Any]:
         with recording(level):
-            for i, x, on in zip(tensors, given, spread, strict=True):
-                taken[i] = level.element(x, on)
-            found = run(taken)
-        others = [None if isinstance(x, Tensor) else (x,) for x in found]
-        return [level.whole(x) for x in found if isinstance(x, Tensor)]
+            for i, on in spread.items():
+                given[i] = level.element(given[i], on)
+            found = run(given)
+        return [level.whole(x) if isinstance(x, Tensor) else x for x in found]
 
-    made = iter(call_whole(level, whole, inputs, spread))
-    return [next(made) if x is None else x[0] for x in others]
+    return in_one_step(level, leaves, tensors, below)
 
 
 def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
@@ -203,7 +196,7 @@ def _check_way(level: Level, nested: NestedRecorder, chose: bool) -> None:
     """
     graph = nested.graph
     states = nested.changes()
-    acts = bool(states) or tokens.get(nested) is not None
+    acts = bool(states) or nested.token is not None
     chose = chose or decides(graph)
     if not chose and (acts or not maskable(graph) or not any(node.graphs for node in graph.nodes)):
         raise _AsItIs

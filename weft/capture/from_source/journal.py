@@ -9,6 +9,7 @@ noted and the old ones restored, so that the other branch begins with the same s
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from copy import copy
 from types import CellType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from weft.capture.watch.origin import MISSING
 from weft.capture.watch.stores import Store, instance_dict
 from weft.capture.watch.values import CONTAINERS
 from weft.core.structure import changed
+from weft.core.tensor import Tensor
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -49,8 +51,17 @@ class Entry:
         """Write a part as the recorded code itself would."""
         raise NotImplementedError
 
+    def load(self, hooks: Hooks, key: Any) -> None:
+        """Read a part as the recorded code itself would."""
+        raise NotImplementedError
+
     def note(self, hooks: Hooks, key: Any, value: Any) -> None:
-        """Note that the recording depends on a value that a part held before (a guard)."""
+        """Note that the recording depends on a value that a part held before (a guard), also where
+        the run has written to it since."""
+        self.load(hooks, key)
+        known = self.known(hooks.watch)
+        if known is not None:
+            hooks.watch.hold(value, stores.element_origin(known, key))
 
     def note_whole(self, hooks: Hooks, key: Any, value: Any) -> None:
         """The same with all that a container holds: its numbers stand in the graph."""
@@ -77,12 +88,6 @@ class Entry:
 
     def known(self, watch: Watch) -> Known | None:
         return watch.known(self.obj)
-
-
-def _hold(hooks: Hooks, known: Known | None, key: Any, value: Any) -> None:
-    """Guard a number that a container held before, also where the run has written to it since."""
-    if known is not None:
-        hooks.watch.hold(value, stores.element_origin(known, key))
 
 
 class Variable(Entry):
@@ -149,9 +154,8 @@ class Attributes(Entry):
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
         attributes.store_as_object(hooks, self.obj, key, value)
 
-    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
+    def load(self, hooks: Hooks, key: Any) -> None:
         attributes.load_as_object(hooks, self.obj, key)
-        _hold(hooks, self.known(hooks.watch), key, value)
 
     def title(self, key: Any) -> str:
         return f"the attribute {key!r} of a {type(self.obj).__name__}"
@@ -173,9 +177,8 @@ class Items(Entry):
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
         hooks.setitem(value, self.obj, key)
 
-    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
+    def load(self, hooks: Hooks, key: Any) -> None:
         hooks.item(self.obj, key)
-        _hold(hooks, self.known(hooks.watch), key, value)
 
     def title(self, key: Any) -> str:
         return f"the item {key!r} of a {type(self.obj).__name__}"
@@ -191,9 +194,8 @@ class Globals(Items):
     def give(self, hooks: Hooks, key: Any, value: Any) -> None:
         self.hooks.setglobal(key, value)
 
-    def note(self, hooks: Hooks, key: Any, value: Any) -> None:
+    def load(self, hooks: Hooks, key: Any) -> None:
         self.hooks.glob(key)
-        _hold(hooks, self.known(hooks.watch), key, value)
 
     def title(self, key: Any) -> str:
         return f"the global {key!r}"
@@ -282,6 +284,17 @@ def slots_of(cls: type) -> list[str]:
     return [name for name in names if not name.startswith("__")]
 
 
+def same_parts(a: Parts, b: Parts) -> bool:
+    return len(a) == len(b) and all(
+        _same_key(x, y) and a[x] is b[y] for x, y in zip(a, b, strict=True)
+    )
+
+
+def _same_key(x: Any, y: Any) -> bool:
+    """Whether two keys are equal; tensors are compared by identity."""
+    return x is y or (type(x) is type(y) and not isinstance(x, Tensor) and bool(x == y))
+
+
 class Journal:
     """The objects that were written since it was opened."""
 
@@ -305,6 +318,15 @@ class Journal:
     def contents(self) -> dict[int, Parts]:
         """The current parts of each object that was written."""
         return {key: entry.parts() for key, (entry, _) in self.entries.items()}
+
+    def changed(self, since: Mapping[int, Parts] | None = None) -> list[Entry]:
+        """The objects whose parts are others than before, or than they were `since`."""
+        since = {} if since is None else since
+        return [
+            entry
+            for key, (entry, before) in self.entries.items()
+            if not same_parts(since.get(key, before), entry.parts())
+        ]
 
     def undo(self) -> None:
         """Restore all objects."""

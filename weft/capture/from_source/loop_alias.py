@@ -16,17 +16,17 @@ from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
 from weft.capture.from_source.may_alias import (
     HINT,
+    NO_PAIRS,
     Aliases,
     Pair,
-    is_leaf,
     is_made_in,
     pair_of,
 )
-from weft.capture.from_source.paths import Facts
 from weft.capture.from_source.reach import Reach
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.record.control.nested import NestedRecorder
+from weft.record.control.paths import Facts
 
 
 class Aliased(CaptureError):
@@ -121,17 +121,25 @@ class LoopAliases:
                 found.append(target)
         return found
 
+    def _named_again(self, target: Any, first: bool) -> str:
+        """Another name that the body reads for a written tensor, in the first iteration or in a
+        later one; "" if there is none."""
+        facts, assumed = (None, NO_PAIRS) if first else (self.goes_on, self.pairs)
+        for other in self._read(target):
+            if isinstance(target, Tensor):
+                held = other.initial if first else other.out
+                if held is not None and self.aliases.may_be_one(held, target, facts, assumed):
+                    return other.title
+            elif pair_of(target.entered, other.entered) in (self.at_first if first else self.later):
+                return f"{target.title}, as {other.title},"
+        return ""
+
     def _seen_at_first(self, target: Any, reach: Reach) -> str:
         """Another name for a tensor that the first iteration writes, as text, or ""."""
+        name = self._named_again(target, first=True)
+        if name or isinstance(target, Tensor):
+            return name
         aliases = self.aliases
-        if isinstance(target, Tensor):
-            for other in self._read(target):
-                if other.initial is not None and aliases.may_be_one(other.initial, target):
-                    return other.title
-            return ""
-        for other in self._read(target):
-            if pair_of(target.entered, other.entered) in self.at_first:
-                return f"{target.title}, as {other.title},"
         inner = {id(c.entered) for c in self.carried}
         everyone = [x for x in reach.tensors if id(x) not in inner]
         everyone += [*reach.appended, *self.rows]
@@ -139,13 +147,7 @@ class LoopAliases:
             first = one.initial
             if first is None:
                 continue
-            if (
-                aliases.watch.known(first) is not None
-                or is_leaf(first)
-                or aliases.is_outside(first)
-            ):
-                return one.title
-            if any(aliases.may_be_one(first, x) for x in everyone):
+            if aliases.is_outside(first) or any(aliases.may_be_one(first, x) for x in everyone):
                 return one.title
         return ""
 
@@ -161,17 +163,13 @@ class LoopAliases:
 
     def _seen_later(self, target: Any, reach: Reach) -> str:
         """Another name for a tensor that a later iteration writes, as text, or ""."""
+        name = self._named_again(target, first=False)
+        if name:
+            return name
         aliases = self.aliases
         if isinstance(target, Tensor):
-            for other in self._read(target):
-                if aliases.may_be_one(other.out, target, self.goes_on, self.pairs):
-                    return other.title
-            if any(aliases.may_be_one(target, x) for x in reach.appended):
-                return "a list of the graph"
-            return ""
-        for other in self._read(target):
-            if pair_of(target.entered, other.entered) in self.later:
-                return f"{target.title}, as {other.title},"
+            listed = any(aliases.may_be_one(target, x) for x in reach.appended)
+            return "a list of the graph" if listed else ""
         entered = {id(c.entered) for c in self.carried}
         for root in aliases.root_tensors(target.out):
             made = id(root) in entered or is_made_in(root, self.nested)

@@ -6,34 +6,32 @@ in the next recording it holds an input of the body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
-from weft.base.pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.capture.from_source.attempt import LoopVariables
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT as SPLIT_HINT
-from weft.capture.from_source.held import Maybe, Split, flag_of
-from weft.capture.from_source.journal import Entry, Journal, Parts, Variable
+from weft.capture.from_source.held import Maybe, Split
+from weft.capture.from_source.journal import Entry, Journal, Parts, Variable, same_parts
 from weft.capture.from_source.loop_alias import Carried, LoopAliases
 from weft.capture.from_source.may_alias import as_tensors
-from weft.capture.from_source.merge import kind_of_container, shown
-from weft.capture.from_source.place_leaf import PlaceLeaf
+from weft.capture.from_source.merge import Build, Merge, kind_of_container, shown, typed_as
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.values import same_content
 from weft.convert.lower import is_flag
 from weft.core.counted import CountedState
+from weft.core.number import kind_of, may_count, number
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.record.control.agree import line_of
+from weft.record.control.loop_leaf import CarriedLeaf
 from weft.record.control.nested import NestedRecorder
-from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
-    from weft.capture.hooks import Hooks
+    from weft.capture.from_source.source_loop import SourceLoop
 
 HINT = "a loop keeps dtypes and shapes: start with a value of the type that the body gives"
 
@@ -46,137 +44,131 @@ class DictGrows(CaptureError):
     """The body of a loop adds entries to a dict, so its first iteration differs from the others."""
 
 
-class CarriedPlace:
-    """A variable, attribute or item, with the tree of values that it holds."""
+class PlaceLeaf(CarriedLeaf):
+    """A value of the graph in a place that a loop carries."""
 
-    def __init__(self, entry: Entry, key: Any, initial: Any) -> None:
+    __slots__ = ("is_number",)
+
+    def enter(self, nested: NestedRecorder) -> Any:
+        made = super().enter(nested)
+        if self.is_number:
+            counts = kind_of(self.initial) in ("bool", "int") and may_count(self.initial)
+            self.entered = number(made, counts=counts)
+        return self.entered
+
+    def start(self) -> Tensor:
+        assert self.kind is not None
+        return typed_as(self.initial, self.kind)
+
+    def end(self) -> Tensor:
+        assert self.kind is not None
+        return typed_as(self.out, self.kind)
+
+    def result(self) -> Any:
+        return number(self.after) if self.is_number else self.after
+
+
+class _LoopMerge(Merge):
+    """Merges the values from before the loop, when an iteration begins, and after it."""
+
+    def __init__(self, loop: LoopState) -> None:
+        super().__init__((), (), loop.loop.name)
+        self.loop = loop
+
+    def differ(self, title: str, values: Sequence[Any], reached: Sequence[int]) -> CaptureError:
+        return self.loop.error(title, values[0], values[-1])
+
+
+class CarriedPlace:
+    """A variable, attribute or item that a loop carries.
+
+    An iteration finds in it the value from before the loop, or the one that the previous iteration
+    left. Each recording of the body merges both, and what the recording assumed.
+    """
+
+    def __init__(self, loop: LoopState, entry: Entry, key: Any, initial: Any) -> None:
+        self.loop = loop
         self.entry = entry
         self.key = key
-        self.why = ""  # which path leaves it without a value, if one does
-        given = initial
-        if isinstance(initial, Maybe):
-            self.why, initial = initial.why, initial.value
         self.initial = initial
-        self.missing = initial is MISSING
-        self.entered: Any = initial
-        self.flag: PlaceLeaf | None = None  # whether it has a value, if the graph knows that
-        if isinstance(given, Maybe) and given.flag is not None:
-            self.flag = PlaceLeaf(self.title, given.flag)
-        self.sure = not self.why and not self.missing  # whether it certainly has a value
+        begins = Maybe(MISSING, loop.missing_words, False) if initial is MISSING else initial
+        self.begins = self.entered = begins
+        self.merge = _LoopMerge(loop)
+        self.build: Build | None = None  # None until it gets a value
         self.leaves: list[PlaceLeaf] = []
-        self.structure: TreeSpec | None = None
-        if not self.missing:
-            values, self.structure = _flat(initial)
-            self.leaves = self._leaves(values)
-
-    def _leaves(self, values: Sequence[Any]) -> list[PlaceLeaf]:
-        assert self.structure is not None
-        paths = self.structure.paths()
-        return [PlaceLeaf(self.title + p, value) for p, value in zip(paths, values, strict=True)]
-
-    @property
-    def carried(self) -> bool:
-        return any(leaf.kind is not None for leaf in self.all_leaves())
+        self.sure = False  # whether the body certainly leaves a value
 
     @property
     def title(self) -> str:
         return self.entry.title(self.key)
 
-    def enter(self, nested: NestedRecorder) -> Any:
-        assert self.structure is not None
-        tree = tree_unflatten(self.structure, [leaf.enter(nested) for leaf in self.leaves])
-        self.entered = tree
-        if not self.why:
-            return tree
-        return Maybe(tree, self.why, None if self.flag is None else self.flag.enter(nested))
+    def enter(self, nested: NestedRecorder) -> None:
+        """Set it to its value inside of the body."""
+        if self.build is None:
+            return
+        entered = self.build([leaf.enter(nested) for leaf in self.leaves])
+        if self.leaves or isinstance(entered, Maybe):
+            self.entered = entered
+            self.loop.hooks.flow.save_entry(self.entry)
+            self.entry.give(self.loop.hooks, self.key, entered)
 
-    def leave(self, out: Any, loop: LoopState) -> bool:
-        """Note the value after the body; whether its type is as assumed."""
-        sure = not isinstance(out, Maybe) and out is not MISSING
-        flag = flag_of(out)
-        if isinstance(out, Maybe):
-            self.why, out = self.why or out.why, out.value
-        if isinstance(out, Split):
-            raise CaptureError(out.message, hint=SPLIT_HINT)
-        if out is MISSING:  # deleted, or never assigned
-            if self.missing and self.structure is None:
+    def leave(self, out: Any) -> bool:
+        """Note the value after the body; whether type and history are as assumed."""
+        value = out.value if isinstance(out, Maybe) else out
+        if isinstance(value, Split):
+            raise CaptureError(value.message, hint=SPLIT_HINT)
+        if value is MISSING:  # deleted, or never assigned
+            if self.build is None and self.initial is MISSING:
                 return True
-            raise loop.error(self.title, self.initial, "nothing")
-        values, structure = _flat(out)
-        if self.structure is None:  # it gets its first value in the loop
-            self.structure = structure
-            self.leaves = self._leaves([MISSING] * len(values))
-            self.why = self.why or loop.missing_words
-            if flag is not None:
-                self.flag = PlaceLeaf(self.title, False)
-        self.sure = sure
-        if structure != self.structure:
-            raise loop.error(self.title, self.initial, out)
-        steady = self._leave_flag(flag, loop)
-        for leaf, value in zip(self.leaves, values, strict=True):
-            steady &= leaf.leave(value, partial(loop.error, leaf.title, leaf.initial, value))
+            raise self.loop.error(self.title, self.initial, "nothing")
+        self.sure = not isinstance(out, Maybe)
+        before, self.merge = self.merge.shape, _LoopMerge(self.loop)
+        self.build = self.merge.value(self.title, (self.begins, self.entered, out))
+        steady = self.merge.shape == before
+        known = {leaf.title: leaf for leaf in self.leaves}
+        self.leaves = []
+        for merged in self.merge.merged:
+            leaf = known.pop(merged.title, None) or PlaceLeaf(merged.title, merged.values[0])
+            leaf.kind, leaf.is_number, leaf.out = merged.kind, merged.is_number, merged.values[-1]
+            steady &= not leaf.gains()
+            self.leaves.append(leaf)
         return steady
 
-    def _leave_flag(self, flag: Any, loop: LoopState) -> bool:
-        if self.flag is None:
-            return True
-        if flag is None:  # from now on it is not known
-            self.flag = None
-            return False
-        return self.flag.leave(flag, partial(loop.error, self.title, False, flag))
-
-    def all_leaves(self) -> list[PlaceLeaf]:
-        return self.leaves if self.flag is None else [*self.leaves, self.flag]
-
-    def finish(self, at_least_once: bool) -> Any:
-        """Its value after the loop."""
-        assert self.structure is not None
-        tree = tree_unflatten(self.structure, [leaf.result() for leaf in self.leaves])
-        if not self.why or (at_least_once and self.sure):
-            return tree
-        return Maybe(tree, self.why, None if self.flag is None else self.flag.result())
-
-
-def _flat(value: Any) -> tuple[list[Any], TreeSpec]:
-    return tree_flatten(value, lambda part: isinstance(part, (Tensor, Maybe)))
+    def finish(self, at_least_once: bool) -> None:
+        """Set it to its value after the loop."""
+        if self.build is not None:
+            value = self.build([leaf.result() for leaf in self.leaves])
+            if isinstance(value, Maybe) and at_least_once and self.sure:
+                value = value.value
+            self.entry.give(self.loop.hooks, self.key, value)
 
 
 class LoopState:
     """All places of one loop."""
 
-    def __init__(
-        self,
-        hooks: Hooks,
-        here: GraphRecorder,
-        variables: LoopVariables,
-        body: Callable[..., Any],
-        name: str,
-    ) -> None:
-        self.hooks = hooks
-        self.here = here
+    def __init__(self, loop: SourceLoop, variables: LoopVariables) -> None:
+        self.loop = loop
+        self.hooks = loop.hooks
         state = variables.state
         self.variables = [Variable(cell, title, outside) for title, cell, outside in state]
         self._cells = {id(cell) for _, cell, _ in state}
         self.head = frozenset(variables.head)
         self.live = frozenset(variables.live)
-        self.body = body
-        self.name = name
-        self.length: int | None = None  # the number of iterations, if known
-        self.missing_words = f"where the loop ends before{line_of(None, body)}"
+        self.missing_words = f"where the loop ends before{line_of(None, loop.body)}"
         self.places: dict[tuple[int, Any], CarriedPlace] = {}
-        self.rows: Sequence[Tensor] = ()  # the tensors that it iterates over
-        self.peeled = False  # whether the first iteration was peeled
         self._even: dict[int, tuple[Entry, int]] = {}
         self._seen: dict[int, Entry] | None = None  # objects that the last recording wrote to
         self._to_note: list[CarriedPlace] = []
 
     def error(self, title: str, initial: Any, out: Any) -> CaptureError:
+        if isinstance(initial, Maybe):
+            initial = initial.value
         before = "without a value" if initial is MISSING else shown(initial)
         after = out if isinstance(out, str) else shown(out)
         return CaptureError(
             f"{title} is {before} before the loop, and {after} after the body"
-            f"{line_of(out, self.body)}",
-            op=self.name,
+            f"{line_of(out, self.loop.body)}",
+            op=self.loop.name,
             hint=HINT,
         )
 
@@ -190,13 +182,9 @@ class LoopState:
         for variable in self.variables:
             flow.save_entry(variable)
         for place in self.places.values():
-            if place.carried or place.why:
-                flow.save_entry(place.entry)
-                if place.structure is not None:
-                    place.entry.give(self.hooks, place.key, place.enter(nested))
-                    for leaf in place.leaves:
-                        if leaf.kind is not None:
-                            flow.aliases.entered(leaf.entered, nested)
+            place.enter(nested)
+            for leaf in place.leaves:
+                flow.aliases.entered(leaf.entered, nested)
 
     def leave(self, journal: Journal) -> bool:
         """Read all places after the body; whether they are as assumed."""
@@ -211,7 +199,7 @@ class LoopState:
             elif self._seen is not None:
                 if key in self._seen:  # not an object that the body makes
                     steady &= self._compare(entry, before, now)
-            elif any(now.get(k, MISSING) is not before.get(k, MISSING) for k in {**before, **now}):
+            elif not same_parts(before, now):
                 changed[key] = entry
         if self._seen is None:
             self._seen = changed
@@ -235,7 +223,7 @@ class LoopState:
             title = place.title
             found.append(Carried(title, first, leaf.entered, leaf.out, is_read))
         goes_on = tuple([(nested.value_of(leaf.end()), False) for leaf in self._flags()])
-        return LoopAliases(self.hooks.flow.aliases, nested, found, goes_on, self.rows)
+        return LoopAliases(self.hooks.flow.aliases, nested, found, goes_on, self.loop.rows)
 
     def flags_inside(self, nested: NestedRecorder) -> list[Value]:
         """Flags in the body that tell that the loop has ended; false when an iteration begins."""
@@ -247,7 +235,6 @@ class LoopState:
             for place in self.places.values()
             if id(place.entry.obj) in self._cells and is_flag(place.key) and place.key in self.head
             for leaf in place.leaves
-            if leaf.kind is not None
         ]
 
     def _tensors(self) -> list[tuple[CarriedPlace, PlaceLeaf]]:
@@ -256,7 +243,7 @@ class LoopState:
             (place, leaf)
             for place in self.places.values()
             for leaf in place.leaves
-            if leaf.kind is not None and as_tensors(leaf.entered) and as_tensors(leaf.out)
+            if as_tensors(leaf.entered) and as_tensors(leaf.out)
         ]
 
     def _matters(self, entry: Entry) -> bool:
@@ -280,8 +267,8 @@ class LoopState:
                 raise self._filled(entry.obj, len(now) - len(before))
             raise CaptureError(
                 f"{kind_of_container(entry.obj)} holds {len(before)} items before and {len(now)} "
-                f"after the body of a loop{line_of(None, self.body)}",
-                op=self.name,
+                f"after the body of a loop{line_of(None, self.loop.body)}",
+                op=self.loop.name,
                 hint="keep its size, or loop over Python values: weft.unroll(...)",
             )
         steady = True
@@ -298,39 +285,37 @@ class LoopState:
                     continue
                 if out.__class__ is DynamicList:
                     raise UnknownLength(entry.obj, [out])
-                place = self.places[at] = CarriedPlace(entry, key, first)
-                if not place.missing:
+                place = self.places[at] = CarriedPlace(self, entry, key, first)
+                if first is not MISSING:
                     self._to_note.append(place)
-                place.leave(out, self)
                 steady = False
-            else:
-                steady &= place.leave(out, self)
+            steady &= place.leave(out)
         return steady
 
     def _filled(self, obj: Any, more: int) -> CaptureError:
         is_state = isinstance(obj, CountedState)
         first = "take one step of the optimizer" if is_state else "put them there"
-        return (CaptureError if self.peeled else DictGrows)(
+        return (CaptureError if self.loop.peeled else DictGrows)(
             f"{kind_of_container(obj)} gets {more} new entries in the body of a loop"
-            f"{line_of(None, self.body)}",
-            op=self.name,
+            f"{line_of(None, self.loop.body)}",
+            op=self.loop.name,
             hint=f"{first} before the loop, or loop over Python values: weft.unroll(...)",
         )
 
     def _grows_evenly(self, entry: Entry, key: Any, first: Any, out: Any) -> bool:
         """Whether a list gets the same number of elements in each iteration, and that number of
         iterations is known."""
-        if key != "count" or self.length is None or entry.obj.counted:
+        if key != "count" or self.loop.length is None or entry.obj.counted:
             return False
         if not (isinstance(first, (int, Dim)) and isinstance(out, (int, Dim))):
             return False
-        self._even[id(entry.obj)] = (entry, first + self.length * (out - first))
+        self._even[id(entry.obj)] = (entry, first + self.loop.length * (out - first))
         return True
 
     # --- the node -----------------------------------------------------------------------------
 
     def leaves(self) -> list[PlaceLeaf]:
-        return [leaf for place in self.places.values() for leaf in place.all_leaves()]
+        return [leaf for place in self.places.values() for leaf in place.leaves]
 
     def finish(self, at_least_once: bool, aliases: LoopAliases) -> None:
         """Set all places to the results of the loop."""
@@ -340,11 +325,10 @@ class LoopState:
             other = known.setdefault(id(leaf.out), leaf)
             if at_least_once or other.initial is leaf.initial:  # two names for one tensor
                 leaf.after = other.after
-        ends = [self.here.value_of(leaf.after) for leaf in self._flags()]
+        ends = [self.loop.here.value_of(leaf.after) for leaf in self._flags()]
         aliases.finish([leaf.after for leaf in tensors], ends)
         for place in self.places.values():
-            if place.structure is not None:
-                place.entry.give(self.hooks, place.key, place.finish(at_least_once))
+            place.finish(at_least_once)
         for entry, count in self._even.values():
             entry.give(self.hooks, "count", count)
         for variable in self.variables:

@@ -15,7 +15,6 @@ from typing import Any
 
 from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
-from weft.capture.from_source.paths import Facts, Paths
 from weft.capture.from_source.reach import Reach, name_of
 from weft.capture.watch.watch import Watch
 from weft.core.number import Number
@@ -23,6 +22,7 @@ from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor
 from weft.ir.graph import Value
 from weft.record.control.nested import NestedRecorder
+from weft.record.control.paths import Facts, Paths
 
 #: Maximum steps of a search; after that, two tensors count as aliases, to be safe.
 MOST_STEPS = 3000
@@ -111,10 +111,6 @@ class Aliases:
     def appended(self, tensor: Tensor) -> None:
         """Note that a tensor was appended to a list of the graph."""
         self._tensors[id(tensor)] = tensor
-
-    def element(self, value: Any, held: Sequence[Tensor]) -> None:
-        """Note an element of a list of the graph: it is one of those that were appended."""
-        self.add(value, [(tensor, ()) for tensor in held])
 
     def roots(self, tensor: Tensor) -> frozenset[int]:
         """The ids of all tensors, made or given, that a tensor may be."""

@@ -1,17 +1,20 @@
-"""Merges values of two branches: tensors or numbers that differ become results of the node."""
+"""Merges the values that a place has on several paths: tensors or numbers that differ become values
+of the graph.
+
+The paths are the sides of an `if`, or the ways into an iteration of a loop."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.base.dataclass import dataclass
 from weft.base.device import as_device
 from weft.base.errors import CaptureError
 from weft.base.promotion import promote_weak
-from weft.base.pytree import tree_unflatten
+from weft.base.pytree import TreeSpec, tree_unflatten
 from weft.capture.from_source.held import Maybe, Split, flag_of, one_level
 from weft.capture.from_source.journal import Elements
 from weft.capture.watch.origin import MISSING
@@ -19,22 +22,14 @@ from weft.capture.watch.refusals import OneSided
 from weft.capture.watch.values import is_plain, same_value
 from weft.core.counted import CountedState
 from weft.core.number import HELD_AS, Number, as_held, joint_kind, kind_of, number
-from weft.core.symbolic import SymbolicArray
-from weft.core.tensor import Tensor, class_among, labelled, type_of
-from weft.ir.types import StackType, TensorType, Type, undivided
+from weft.core.tensor import Tensor, class_among, labelled
+from weft.ir.types import StackType, TensorType, Type
 from weft.ops.stacks import zero_of
-from weft.record.control.agree import line_of
+from weft.record.control.agree import kind_of_tensor, line_of
 
-Results = Sequence[Tensor]
+#: What the code sees for each merged value, in order.
+Results = Sequence[Any]
 Build = Callable[[Results], Any]
-
-
-def kind_of_tensor(tensor: Tensor) -> Type:
-    """The type of a tensor, or of the stack or token that it represents."""
-    data = tensor._data
-    if data.__class__ is SymbolicArray:
-        return undivided(data.value.type)
-    return undivided(type_of(tensor))
 
 
 def kind_of_container(obj: Any) -> str:
@@ -82,16 +77,29 @@ def shown(value: Any) -> str:
     return f"the {name} {value!r:.40}" if is_plain(value) else f"{article} {name}"
 
 
-@dataclass
-class MergedPair:
-    """A result of the node: its value on each side."""
+class Merged(NamedTuple):
+    """A value of the graph for values that differ from path to path.
 
-    values: tuple[Any, Any]
+    values      the value on each path; MISSING becomes zeros
+    is_number   whether it is a Python number
+    """
+
+    title: str
+    values: tuple[Any, ...]
     kind: Type
+    is_number: bool = False
+
+    def seen(self, result: Tensor) -> Any:
+        """What the code sees for the tensor of the graph."""
+        return number(result) if self.is_number else labelled(result, class_among(self.values))
 
 
 class Merge:
-    """Merges pairs of values, and collects the results that the node needs."""
+    """Merges values of several paths, and collects the values that the graph must decide.
+
+    merged   those values, in order: a build is given one result for each
+    shape    how values were merged; equal if builds need the same results
+    """
 
     def __init__(
         self, functions: Sequence[Callable[..., Any]], words: Sequence[str], op: str
@@ -99,152 +107,158 @@ class Merge:
         self.functions = functions
         self.words = words
         self.op = op
-        self.pairs: list[MergedPair] = []
-        self._known: dict[tuple[int, int], Build] = {}
-        self._filled: dict[tuple[int, int], Build] = {}
+        self.merged: list[Merged] = []
+        self.shape: list[Any] = []
+        self._known: dict[tuple[int, ...], Build] = {}
         self._kept: list[Any] = []
 
-    def value(self, title: str, a: Any, b: Any) -> Build:
-        """A function that builds the merged value from the results of the node."""
-        if a is b:
-            return lambda results: a
-        key = (id(a), id(b))
-        found = None if is_plain(a) or is_plain(b) else self._known.get(key)
+    def value(
+        self, title: str, values: Sequence[Any], reached: Sequence[int] | None = None
+    ) -> Build:
+        """A function that builds the merged value from the results of the node.
+
+        reached   the paths that lead here with a value; what others hold does not count
+        """
+        reached = range(len(values)) if reached is None else reached
+        if len(reached) == len(values) and all(value is values[0] for value in values):
+            return self._constant(values[0])
+        if any(is_plain(values[i]) for i in reached):
+            return self._value(title, values, reached)
+        key = (*reached, *map(id, values))
+        found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _once(self._value(title, a, b))
-            self._kept += [a, b]
+            found = self._known[key] = _once(self._value(title, values, reached))
+            self._kept += values
         return found
 
-    def _value(self, title: str, a: Any, b: Any) -> Build:
-        if isinstance(a, Maybe) or isinstance(b, Maybe) or a is MISSING or b is MISSING:
-            return self._maybe(title, a, b)
-        ka, kb = kind_of(a), kind_of(b)
-        if ka is not None and kb is not None:
-            if not isinstance(a, Number) and not isinstance(b, Number) and same_value(a, b):
-                return lambda results: a
-            dtype = HELD_AS[joint_kind(ka, kb)]
-            made = self.result(a, b, TensorType(dtype, (), as_device(None)))
-            return lambda results: number(made(results))
-        if isinstance(a, Tensor) or isinstance(b, Tensor):
-            return self.result(a, b, self._tensor_kind(title, a, b))
-        parts, others = one_level(a), one_level(b)
-        if parts is not None and others is not None and parts[1] == others[1]:
-            structure = parts[1]
-            paths = structure.paths()
-            builds = [
-                self.value(f"{title}{path}" if path else title, x, y)
-                for path, x, y in zip(paths, parts[0], others[0], strict=True)
-            ]
-            return lambda results: tree_unflatten(structure, [build(results) for build in builds])
-        if same_python(a, b):
-            return lambda results: a
-        raise self.differ(title, a, b)
+    def _value(self, title: str, values: Sequence[Any], reached: Sequence[int]) -> Build:
+        given = [values[i] for i in reached]
+        if any(isinstance(value, Maybe) or value is MISSING for value in given):
+            return self._maybe(title, values, reached)
+        kinds = [kind for kind in map(kind_of, given) if kind is not None]
+        if len(kinds) == len(given):
+            if not any(isinstance(v, Number) for v in given) and _all_equal(same_value, given):
+                return self._constant(given[0])
+            dtype = HELD_AS[functools.reduce(joint_kind, kinds)]
+            return self.result(title, values, TensorType(dtype, (), as_device(None)), True)
+        if any(isinstance(value, Tensor) for value in given):
+            return self.result(title, values, self._tensor_kind(title, values, reached))
+        if len(given) == 1 and isinstance(given[0], Split):
+            return self._split(title, values, reached, given[0])
+        trees = [tree for tree in map(one_level, given) if tree is not None]
+        if len(trees) == len(given) and all(structure == trees[0][1] for _, structure in trees):
+            return self._tree(title, values, reached, trees[0][1])
+        if _all_equal(same_python, given):
+            return self._constant(given[0])
+        raise self.differ(title, values, reached)
 
-    def _maybe(self, title: str, a: Any, b: Any) -> Build:
-        values, whys, flags = [], [], []
-        for i, value in enumerate((a, b)):
-            flags.append(flag_of(value))
-            if value is MISSING:
-                whys.append(f"{self.words[i]}{line_of(None, self.functions[i])}")
-            elif isinstance(value, Maybe):
-                whys.append(value.why)
-                value = value.value
-            values.append(value)
-        why = whys[0]
-        if values[0] is MISSING and values[1] is MISSING:
-            return lambda results: Maybe(MISSING, why)
-        if values[0] is MISSING or values[1] is MISSING:
-            side = 0 if values[1] is MISSING else 1
-            build = self.filled(values[side], side)
-        else:
-            build = self.value(title, *values)
-        if None in flags:
-            return lambda results: Maybe(build(results), why)
-        flag = self.value(title, *flags)
-        return lambda results: Maybe(build(results), why, flag(results))
+    def _constant(self, value: Any) -> Build:
+        self.shape.append("constant")
+        return lambda results: value
 
-    def filled(self, value: Any, side: int) -> Build:
-        """Merge a value that only one side has; the other gives zeros for its tensors."""
-        key = (id(value), side)
-        found = None if is_plain(value) else self._filled.get(key)
-        if found is None:
-            found = self._filled[key] = _once(self._fill(value, side))
-            self._kept.append(value)
-        return found
-
-    def _fill(self, value: Any, side: int) -> Build:
-        if isinstance(value, Maybe):
-            inner, flag = self.filled(value.value, side), self.filled(value.flag, side)
-            return lambda results: Maybe(inner(results), value.why, flag(results))
-        if isinstance(value, Split):
-            sides = [self.filled(parts, side) for parts in value.sides]
-            return lambda results: Split(
-                value.condition, [build(results) for build in sides], value.message
-            )
-        if isinstance(value, Tensor):
-            pair = (value, MISSING) if side == 0 else (MISSING, value)
-            made = self.result(pair[0], pair[1], kind_of_tensor(value))
-            return made if not isinstance(value, Number) else lambda results: number(made(results))
-        parts = one_level(value)
-        if parts is None:
-            return lambda results: value
-        builds = [self.filled(part, side) for part in parts[0]]
-        structure = parts[1]
+    def _tree(
+        self, title: str, values: Sequence[Any], reached: Sequence[int], structure: TreeSpec
+    ) -> Build:
+        self.shape.append(structure)
+        rows: list[Any] = [[MISSING] * len(structure.paths())] * len(values)
+        for i in reached:
+            rows[i] = one_level(values[i])[0]  # type: ignore[index]
+        builds = [
+            self.value(f"{title}{path}", column, reached)
+            for path, *column in zip(structure.paths(), *rows, strict=True)
+        ]
         return lambda results: tree_unflatten(structure, [build(results) for build in builds])
 
-    def result(self, a: Any, b: Any, kind: Type) -> Build:
-        index = len(self.pairs)
-        self.pairs.append(MergedPair((a, b), kind))
-        cls = class_among((a, b))
-        return lambda results: labelled(results[index], cls)
+    def _split(
+        self, title: str, values: Sequence[Any], reached: Sequence[int], split: Split
+    ) -> Build:
+        sides = [
+            self.value(title, [parts if v is split else v for v in values], reached)
+            for parts in split.sides
+        ]
+        return lambda results: Split(
+            split.condition, [build(results) for build in sides], split.message
+        )
 
-    def _tensor_kind(self, title: str, a: Any, b: Any) -> Type:
-        strong = [v for v in (a, b) if isinstance(v, Tensor) and not isinstance(v, Number)]
-        if not strong:  # a number of the graph, and what is no number
-            raise self.differ(title, a, b)
-        kind = kind_of_tensor(strong[0])
-        for value in (a, b):
-            weak = kind_of(value)
-            if weak is not None:
-                fits = (
-                    isinstance(kind, TensorType)
-                    and not kind.shape
-                    and promote_weak(kind.dtype, weak) is kind.dtype
-                )
-            else:
-                fits = isinstance(value, Tensor) and kind_of_tensor(value) == kind
-            if not fits:
-                raise self.differ(title, a, b)
+    def _maybe(self, title: str, values: Sequence[Any], reached: Sequence[int]) -> Build:
+        """Merge values of a name that has none on some paths."""
+        inner, flags, whys = list(values), list(values), []
+        for i in reached:
+            flags[i] = flag_of(values[i])
+            if values[i] is MISSING:
+                whys.append(f"{self.words[i]}{line_of(None, self.functions[i])}")
+            elif isinstance(values[i], Maybe):
+                whys.append(values[i].why)
+                inner[i] = values[i].value
+        why, there = whys[0], [i for i in reached if inner[i] is not MISSING]
+        build = self.value(title, inner, there) if there else self._constant(MISSING)
+        if not there or any(flags[i] is None for i in reached):
+            self.shape.append("unknown")
+            return lambda results: Maybe(build(results), why)
+        flag = self.value(f"whether {title} has a value", flags, reached)
+        return lambda results: Maybe(build(results), why, flag(results))
+
+    def result(
+        self, title: str, values: Sequence[Any], kind: Type, is_number: bool = False
+    ) -> Build:
+        index = len(self.merged)
+        self.merged.append(Merged(title, tuple(values), kind, is_number))
+        self.shape.append((kind, is_number))
+        return lambda results: results[index]
+
+    def _tensor_kind(self, title: str, values: Sequence[Any], reached: Sequence[int]) -> Type:
+        given = [values[i] for i in reached]
+        strong = [v for v in given if isinstance(v, Tensor) and not isinstance(v, Number)]
+        kind = kind_of_tensor(strong[0]) if strong else None
+        if not all(_fits(value, kind) for value in given):
+            raise self.differ(title, values, reached)
+        assert kind is not None
         return kind
 
-    def differ(self, title: str, a: Any, b: Any) -> CaptureError:
-        kind = CaptureError if isinstance(a, Tensor) and isinstance(b, Tensor) else OneSided
+    def differ(self, title: str, values: Sequence[Any], reached: Sequence[int]) -> CaptureError:
+        """The error for values that no graph can merge."""
+        given = [values[i] for i in reached]
+        tensors = all(isinstance(value, Tensor) for value in given)
         one, two = (
-            f"{shown(v)} {self.words[i]}{line_of(v, self.functions[i])}"
-            for i, v in enumerate((a, b))
+            f"{shown(values[i])} {self.words[i]}{line_of(values[i], self.functions[i])}"
+            for i in reached
         )
-        return kind(
+        return (CaptureError if tensors else OneSided)(
             f"{title} is {one}, and {two}; in a graph it must have one type",
             op=self.op,
-            hint=_hint(a, b),
+            hint=_hint(given),
         )
 
 
-def _hint(a: Any, b: Any) -> str:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
+def _all_equal(same: Callable[[Any, Any], bool], values: Sequence[Any]) -> bool:
+    return all(same(values[0], value) for value in values[1:])
+
+
+def _fits(value: Any, kind: Type | None) -> bool:
+    """Whether a value can be a tensor of this type; a Python number may become one."""
+    weak = kind_of(value)
+    if weak is None:
+        return isinstance(value, Tensor) and kind_of_tensor(value) == kind
+    scalar = isinstance(kind, TensorType) and not kind.shape
+    return scalar and promote_weak(kind.dtype, weak) is kind.dtype  # type: ignore[union-attr]
+
+
+def _hint(given: Sequence[Any]) -> str:
+    tensors = [isinstance(value, Tensor) for value in given]
+    if all(tensors):
         return "make both sides give the same dtype and shape: x.astype(...), x.expand(...)"
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
+    if any(tensors):
         return "make both sides give a tensor of the same dtype and shape"
     return "decide by a Python value, or keep what differs in tensors or numbers"
 
 
 def _once(build: Build) -> Build:
-    """Build the object only once, even if several names hold it."""
+    """Build an object only once from the same results, even if several names hold it."""
     made: list[Any] = []
 
     def built(results: Results) -> Any:
-        if not made:
-            made.append(build(results))
-        return made[0]
+        if not made or made[0] is not results:
+            made[:] = [results, build(results)]
+        return made[1]
 
     return built

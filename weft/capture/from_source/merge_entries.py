@@ -26,23 +26,12 @@ if TYPE_CHECKING:
 Give = Callable[[list[Tensor]], None]
 
 
-def same_parts(a: Parts, b: Parts) -> bool:
-    return len(a) == len(b) and all(
-        _same_key(x, y) and a[x] is b[y] for x, y in zip(a, b, strict=True)
-    )
-
-
-def _same_key(x: Any, y: Any) -> bool:
-    """Whether two keys are equal; tensors are compared by identity."""
-    return x is y or (type(x) is type(y) and not isinstance(x, Tensor) and bool(x == y))
-
-
 @dataclass(slots=True)
 class EntryMerge:
     """Merges the writes of both sides of an `if`.
 
     live        variables of `cells` that are read afterwards
-    failed      which sides end in an error
+    ends        the sides that do not end in an error
     condition   the condition of the `if`
     apart       ids of lists whose contents no graph can merge
     """
@@ -51,7 +40,7 @@ class EntryMerge:
     merge: Merge
     live: Sequence[str]
     cells: frozenset[int]
-    failed: Sequence[bool]
+    ends: Sequence[int]
     condition: Value
     apart: set[int]
 
@@ -60,7 +49,7 @@ class EntryMerge:
         variable = id(entry.obj) in self.cells
         if variable and entry.outside is None and entry.name not in self.live:
             return [lambda results: entry.put({})]
-        reached = [side for side, failed in zip(sides, self.failed, strict=True) if not failed]
+        reached = [sides[i] for i in self.ends]
         outside = entry.known(self.hooks.watch) is not None
         try:
             self._check_items(entry, reached, outside)
@@ -112,8 +101,8 @@ class EntryMerge:
                 builds[key] = _constant(before)
                 continue
             pair = [
-                MISSING if failed else side.get(key, MISSING)
-                for side, failed in zip(sides, self.failed, strict=True)
+                side.get(key, MISSING) if i in self.ends else MISSING
+                for i, side in enumerate(sides)
             ]
             if before is not MISSING and any(value is before for value in pair):
                 number = entry.number(self.hooks, key, before)
@@ -132,14 +121,11 @@ class EntryMerge:
         return [_filler(self.hooks, entry, builds)] if moved and entry.whole else gives
 
     def _build(self, entry: Any, key: Any, pair: Sequence[Any]) -> Build:
-        if any(self.failed):
-            side = self.failed.index(False)
-            return self.merge.filled(pair[side], side)
-        missing = [value is MISSING for value in pair]
-        if not isinstance(entry, Variable) and any(missing):
-            why = self.merge.words[missing.index(True)]
+        missing = [i for i in self.ends if pair[i] is MISSING]
+        if not isinstance(entry, Variable) and len(missing) == 1 < len(self.ends):
+            why = self.merge.words[missing[0]]
             raise CaptureError(f"{entry.title(key)} is not there {why}", hint=HINT)
-        return self.merge.value(entry.title(key), *pair)
+        return self.merge.value(entry.title(key), pair, self.ends)
 
     def _split(
         self, entry: Any, key: Any, sides: Sequence[Parts], now: Parts, message: str
@@ -150,7 +136,7 @@ class EntryMerge:
         before = {id(value) for value in now.values()}
         builds = [
             {
-                name: _constant(value) if id(value) in before else self.merge.filled(value, number)
+                name: _constant(value) if id(value) in before else self._of_side(number, value)
                 for name, value in side.items()
             }
             for number, side in enumerate(sides)
@@ -168,6 +154,12 @@ class EntryMerge:
                 entry.put({**entry.parts(), key: split})
 
         return give
+
+    def _of_side(self, side: int, value: Any) -> Build:
+        """A value that only one side has."""
+        pair = [MISSING, MISSING]
+        pair[side] = value
+        return self.merge.value("", pair, [side])
 
 
 def _has_split(side: Parts) -> bool:

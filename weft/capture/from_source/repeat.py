@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
-from weft.base.dataclass import dataclass
 from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
@@ -21,14 +20,13 @@ from weft.capture.from_source.conditions import predicate, side
 from weft.capture.from_source.iteration import (
     MANY_NUMBERS,
     IteratorRows,
-    LoopRows,
     Unrolled,
     rows_of,
 )
 from weft.capture.from_source.loop_alias import Aliased
 from weft.capture.from_source.loop_state import AlwaysFails, DictGrows
 from weft.capture.from_source.run import standing_for
-from weft.capture.from_source.source_loop import SourceLoop, unchanged
+from weft.capture.from_source.source_loop import SourceLoop
 from weft.capture.notes import place_now
 from weft.capture.watch.refusals import NotKept
 from weft.convert.lower import is_flag
@@ -38,12 +36,15 @@ from weft.core.number import MOST_ITERATIONS, Number
 from weft.core.tensor import Tensor
 from weft.ops.elementwise import logical_and
 from weft.record.control.loop_histories import HistoryDiffers
+from weft.record.control.loop_rows import LoopRows
 from weft.record.control.nested import NestedRecorder, graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
 
 FOR_WORDS = ("where the loop goes on", "where it has ended")
+#: Errors of a loop that can be recorded once its first iteration is peeled.
+PEELED = (Aliased, AlwaysFails, HistoryDiffers, DictGrows)
 
 
 # --- while ---------------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def while_(
             continue
         with Attempt(hooks, state) as attempt:
             going = test()
-            pure = unchanged(attempt.journal, {})
+            pure = not attempt.journal.changed()
             entered = not hooks.decides(going)
             if entered:
                 if not hooks.test(going):
@@ -85,8 +86,7 @@ def while_(
         break
 
     def record(peeled: bool) -> None:
-        begins = entered and not peeled
-        record_while(hooks, test, body, variables, begins, pure, peeled)
+        record_while(hooks, test, body, variables, entered and not peeled, pure, peeled)
 
     def whole() -> None:
         _record_or_peel(hooks, record, lambda number: test(), lambda number: body, variables)
@@ -97,10 +97,7 @@ def while_(
     try:
         with Attempt(hooks, state) as attempt:
             whole()
-    except (
-        CaptureError,
-        NotKept,
-    ):  # a number that Python took from a tensor: Python may decide, too
+    except (CaptureError, NotKept):  # Python took the number from a tensor, and may decide, too
         attempt.undo()
         while hooks.test(test()):
             body()
@@ -113,7 +110,7 @@ def record_while(
     variables: LoopVariables,
     entered: bool,
     pure: bool,
-    peeled: bool = False,
+    peeled: bool,
 ) -> None:
     """Record a whole loop.
 
@@ -121,55 +118,29 @@ def record_while(
     pure      the condition writes no variables
     peeled    the first iteration was peeled
     """
-    if pure:
-        recorded = SourceLoop(hooks, variables, body, "while")
-        recorded.python.peeled, recorded.entered = peeled, entered
-        recorded.settle(lambda nested: body())
-        if recorded.record_condition(test):
-            recorded.emit_while(entered)
-            return
+
+    def recorded(variables: LoopVariables, step: Callable[[Any], None], test: Any) -> bool:
+        loop = SourceLoop(hooks, variables, body, "while", entered=entered, peeled=peeled)
+        return loop.record_while(step, test)
+
+    if pure and recorded(variables, lambda nested: body(), test):
+        return
     # The condition writes something: then the body computes it for the next iteration.
-    go = CellType(False)
-    go.cell_contents = _as_flag(hooks, test())
+    go = CellType(_as_flag(hooks, test()))
 
     def step(_nested: NestedRecorder) -> None:
         body()
         go.cell_contents = _as_flag(hooks, test())
 
-    rotated = SourceLoop(hooks, variables.plus("__weft_go__", go), body, "while")
-    rotated.python.peeled, rotated.entered = peeled, entered
-    rotated.settle(step)
-    if not rotated.record_condition(lambda: go.cell_contents):
+    if not recorded(variables.plus("__weft_go__", go), step, lambda: go.cell_contents):
         raise CaptureError("the condition of a loop writes to what it reads", op="while")
-    rotated.emit_while(entered)
 
 
-@dataclass(frozen=True)
-class _Trouble:
-    """Why the first iteration of a loop must be peeled.
-
-    goes_on   whether the loop follows; else the first iteration must end in an error
-    why       the error of the attempt
-    hint      how to avoid it, if Python must know whether there is a first iteration
-    """
-
-    goes_on: bool
-    why: str
-    hint: str = ""
+def _as_flag(hooks: Hooks, value: Any) -> Any:
+    return predicate(value) if hooks.decides(value) else hooks.test(value)
 
 
-def _trouble(record: Callable[[], None]) -> _Trouble | None:
-    """Try to record a loop; returns why its first iteration must be peeled, or None.
-
-    Does not keep the error: its traceback would keep everything of the attempt alive.
-    """
-    try:
-        record()
-    except (Aliased, AlwaysFails, HistoryDiffers) as reason:
-        return _Trouble(not isinstance(reason, AlwaysFails), reason.message)
-    except DictGrows as reason:
-        return _Trouble(True, reason.message, reason.hint or "")
-    return None
+# --- peeled iterations ---------------------------------------------------------------------------
 
 
 def _record_or_peel(
@@ -185,34 +156,43 @@ def _record_or_peel(
     goes_on     whether there is an iteration i
     iteration   the function that runs iteration i
     """
-    trouble = _trouble(lambda: record(False))
+    trouble = _trouble(record, False)
     if trouble is None:
         return
-    first = iteration(0)
-    if trouble.hint:
+    if isinstance(trouble, DictGrows):
         if _is_entered(hooks, goes_on(0), trouble):
-            first()
+            iteration(0)()
             record(True)
         return
-    if not trouble.goes_on:
-        first = _ends_in_an_error(first, trouble)
+    if isinstance(trouble, AlwaysFails):
+        with _once(hooks, goes_on(0), _ends_in_an_error(iteration(0), trouble), variables):
+            return
     # After the first iteration, the loop carries tensors of its own.
-    with _once(hooks, goes_on(0), first, variables):
-        if trouble.goes_on:
-            trouble = _trouble(lambda: record(True))
-            if trouble is not None:  # the second iteration always fails
-                second = _ends_in_an_error(iteration(1), trouble)
-                _once(hooks, goes_on(1), second, variables)
+    with _once(hooks, goes_on(0), iteration(0), variables):
+        trouble = _trouble(record, True)
+        if trouble is not None:  # the second iteration always fails
+            _once(hooks, goes_on(1), _ends_in_an_error(iteration(1), trouble), variables)
 
 
-def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[], Any]:
+def _trouble(record: Callable[[bool], None], peeled: bool) -> CaptureError | None:
+    """Try to record a loop; returns why its first iteration must be peeled, or None."""
+    try:
+        record(peeled)
+    except PEELED as error:
+        # Its traceback would keep everything of the attempt alive.
+        error.__context__ = error.__cause__ = None
+        return error.with_traceback(None)
+    return None
+
+
+def _ends_in_an_error(body: Callable[[], Any], trouble: CaptureError) -> Callable[[], Any]:
     """The body of a loop that always raises. If it does not, there are more iterations, which
     cannot be recorded."""
 
     def run() -> None:
         body()
         raise CaptureError(
-            f"an iteration after the first cannot be recorded: {trouble.why}",
+            f"an iteration after the first cannot be recorded: {trouble.message}",
             op="loop",
             hint="look at what the body does with values of the previous iteration; cut histories "
             "with x.detach(), or compute a loss and its gradient in one iteration",
@@ -221,12 +201,12 @@ def _ends_in_an_error(body: Callable[[], Any], trouble: _Trouble) -> Callable[[]
     return standing_for(run, body)  # type: ignore[no-any-return]
 
 
-def _is_entered(hooks: Hooks, going: Any, trouble: _Trouble) -> bool:
+def _is_entered(hooks: Hooks, going: Any, trouble: CaptureError) -> bool:
     """Whether a loop that fills a dict has an iteration; each answer has its own path."""
     if not hooks.decides(going):
         return bool(hooks.test(going))
     if isinstance(graph_recorder(), NestedRecorder):  # where no tensor can be asked
-        raise CaptureError(trouble.why, op="loop", hint=trouble.hint)
+        raise CaptureError(trouble.message, op="loop", hint=trouble.hint)
     return decide(predicate(going))
 
 
@@ -246,10 +226,6 @@ def _once(
     here = graph_recorder()
     assert here is not None
     return hooks.flow.aliases.paths.assuming(here.value_of(entered), True)
-
-
-def _as_flag(hooks: Hooks, value: Any) -> Any:
-    return predicate(value) if hooks.decides(value) else hooks.test(value)
 
 
 # --- for -----------------------------------------------------------------------------------------
@@ -272,80 +248,43 @@ def for_(
         )
     rows = rows_of(hooks, iterable) if hooks.records() else None
     over = rows if not isinstance(iterable, Unrolled) else rows_of(hooks, iterable.iterable)
+    variables = LoopVariables(state, head, after)
     with hooks.flow.aliases.going_over([] if over is None else over.live_tensors()):
-        _for(hooks, iterable, rows, body, going, LoopVariables(state, head, after))
+        why = _why_python(iterable, rows)
+        place = place_now()
+        if not why and rows is not None:
+            why = _ForLoop(hooks, rows, body, going, variables).record()
+            if not why:
+                if isinstance(rows, IteratorRows):
+                    rows.spend(going is None)
+                return
+        if isinstance(iterable, Unrolled):
+            iterable = iterable.iterable
+        items = hooks.iter(iterable if rows is None else rows)
+        rounds = _run(hooks, items, body, going, variables)
+        if hooks.records():
+            hooks.watch.notes.unroll(place, rounds, why)
 
 
-def _for(
+def _run(
     hooks: Hooks,
-    iterable: Any,
-    rows: LoopRows | None,
+    items: Any,
     body: Callable[[Any], Any],
     going: Callable[[], Any] | None,
     variables: LoopVariables,
-) -> None:
-    place, why, rounds = place_now(), _why_python(iterable, rows), 0
-    if rows is not None and not rows.is_short:
-        if isinstance(rows.count, Tensor):
-            _record_or_peel(
-                hooks,
-                lambda peeled: _for_as_while(hooks, rows, body, going, variables, int(peeled)),
-                lambda number: rows.count > number,
-                lambda number: standing_for(lambda: body(rows.at(number)), body),
-                variables,
-            )
-            _spend(rows, going)
-            return
-        try:
-            short = isinstance(rows.count, int) and rows.count < MANY_NUMBERS
-            with Attempt(hooks, variables.state, unrolls=short) as attempt:
-                if going is None:
-                    _for_as_scan(hooks, rows, body, variables)
-                else:
-                    _for_as_while(hooks, rows, body, going, variables)
-            _spend(rows, going)
-            return
-        except (Exception, NotKept) as error:
-            attempt.undo()
-            why = f"it cannot be one node of the graph: {error}"
-        if not short and going is None and _peeled(hooks, rows, body, variables):
-            _spend(rows, going)
-            return
-    if isinstance(iterable, Unrolled):
-        iterable = iterable.iterable
-    for item in hooks.iter(iterable if rows is None else rows):
-        if going is not None:
-            still = going()
-            if hooks.decides(still):
-                _once(hooks, still, _one(body, item), variables)
-                rounds += 1
-                continue
-            if not still:
-                break
-        body(item)
+) -> int:
+    """Run a loop in Python; returns the number of iterations."""
+    rounds = 0
+    for item in items:
+        still = True if going is None else going()
+        if hooks.decides(still):
+            _once(hooks, still, _iteration(body, item), variables)
+        elif still:
+            body(item)
+        else:
+            break
         rounds += 1
-    if hooks.records():
-        hooks.watch.notes.unroll(place, rounds, why)
-
-
-def _peeled(
-    hooks: Hooks, rows: LoopRows, body: Callable[[Any], Any], variables: LoopVariables
-) -> bool:
-    """Run the first iteration in Python, and record the others: `total = 0` before a loop that
-    adds tensors is a tensor from then on. Whether that can be done."""
-    try:
-        with Attempt(hooks, variables.state) as attempt:
-            body(rows.at(0))
-            _for_as_scan(hooks, rows.rest(), body, variables)
-    except Exception:
-        attempt.undo()
-        return False
-    return True
-
-
-def _spend(rows: LoopRows, going: Callable[[], Any] | None) -> None:
-    if isinstance(rows, IteratorRows):
-        rows.spend(going is None)
+    return rounds
 
 
 def _why_python(iterable: Any, rows: LoopRows | None) -> str:
@@ -357,67 +296,106 @@ def _why_python(iterable: Any, rows: LoopRows | None) -> str:
     return f"it iterates over a Python {type(iterable).__name__}"
 
 
-def _one(body: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
-    """One iteration."""
+def _iteration(body: Callable[[Any], Any], item: Any) -> Callable[[], Any]:
     return standing_for(lambda: body(item), body)  # type: ignore[no-any-return]
 
 
-def _for_as_scan(
-    hooks: Hooks,
-    rows: LoopRows,
-    body: Callable[[Any], Any],
-    variables: LoopVariables,
-) -> None:
-    recorded = SourceLoop(hooks, variables, body, "for")
-    recorded.python.length = rows.count
-    recorded.entered = True
-    recorded.python.rows = rows.live_tensors()
-    streams = rows.tensors()
-    if not is_grad_enabled():  # rows that Python reads have no history either
-        streams = [x.detach() for x in streams]
+class _ForLoop:
+    """A `for` over rows, as one node. `going` is the condition of a loop with jumps out of it."""
 
-    def step(nested: NestedRecorder) -> None:
-        slices = recorded.slices(nested, streams, rows.slice_kinds(streams))
-        parts = [s.as_item(x) for s, x in zip(rows.streams, slices, strict=True)]
-        body(rows.item(parts))
+    def __init__(
+        self,
+        hooks: Hooks,
+        rows: LoopRows,
+        body: Callable[[Any], Any],
+        going: Callable[[], Any] | None,
+        variables: LoopVariables,
+    ) -> None:
+        self.hooks = hooks
+        self.rows = rows
+        self.body = body
+        self.going = going
+        self.variables = variables
 
-    recorded.settle(step)
-    written = {id(leaf.state.tensor) for leaf in recorded.states}
-    if any(id(getattr(stream, "rows", None)) in written for stream in rows.streams):
-        raise CaptureError("a loop iterates over a tensor that its body writes to", op="for")
-    recorded.emit_scan(streams, rows.count)
+    def record(self) -> str:
+        """Record it; returns why it must be unrolled, or ""."""
+        rows = self.rows
+        if isinstance(rows.count, Tensor):
+            _record_or_peel(
+                self.hooks,
+                self.as_while,
+                lambda number: rows.count > number,
+                lambda number: standing_for(lambda: self.body(rows.at(number)), self.body),
+                self.variables,
+            )
+            return ""
+        short = isinstance(rows.count, int) and rows.count < MANY_NUMBERS
+        why = self._attempted(self.as_scan if self.going is None else self.as_while, short)
+        if why and not short and self.going is None and not self._attempted(self.peeled_scan):
+            return ""
+        return why
 
+    def _attempted(self, record: Callable[[], None], unrolls: bool = False) -> str:
+        """Record it, or undo all of it; returns why, or ""."""
+        try:
+            with Attempt(self.hooks, self.variables.state, unrolls) as attempt:
+                record()
+        except (Exception, NotKept) as error:
+            attempt.undo()
+            return f"it cannot be one node of the graph: {error}"
+        return ""
 
-def _for_as_while(
-    hooks: Hooks,
-    rows: LoopRows,
-    body: Callable[[Any], Any],
-    going: Callable[[], Any] | None,
-    variables: LoopVariables,
-    first: int = 0,
-) -> None:
-    counter = CellType(first)
-    count = rows.count_number()
-    recorded = SourceLoop(hooks, variables.plus("__weft_step__", counter), body, "while")
+    def peeled_scan(self) -> None:
+        """Run the first iteration in Python, and record the others: `total = 0` before a loop that
+        adds tensors is a tensor from then on."""
+        self.body(self.rows.at(0))
+        self.rows = self.rows.rest()
+        self.as_scan()
 
-    def step(_nested: NestedRecorder) -> None:
-        at: Number | int = counter.cell_contents
-        if isinstance(at, Number):
-            at.bound = count if isinstance(count, int) else MOST_ITERATIONS
-        body(rows.at(at))
-        counter.cell_contents = at + 1
+    def as_scan(self) -> None:
+        rows = self.rows
+        loop = self._loop("for", self.variables)
+        loop.length = rows.count
+        streams = rows.tensors()
+        if not is_grad_enabled():  # rows that Python reads have no history either
+            streams = [x.detach() for x in streams]
 
-    def test() -> Any:
-        more = counter.cell_contents < count
-        still = True if going is None else going()
-        if not hooks.decides(still):
-            return more if hooks.test(still) else False
-        return logical_and(predicate(more), predicate(still))
+        def step(nested: NestedRecorder) -> None:
+            slices = loop.slices(nested, streams, rows.slice_kinds(streams))
+            parts = [s.as_item(x) for s, x in zip(rows.streams, slices, strict=True)]
+            self.body(rows.item(parts))
 
-    recorded.python.peeled = first > 0
-    recorded.entered = isinstance(rows.count, (int, Dim))  # two rounds at least
-    recorded.python.rows = rows.live_tensors()
-    recorded.settle(step)
-    if not recorded.record_condition(test):
-        raise CaptureError("the condition of a loop writes something", op="for")
-    recorded.emit_while(recorded.entered)
+        loop.settle(step)
+        written = {id(leaf.state.tensor) for leaf in loop.states}
+        if any(id(getattr(stream, "rows", None)) in written for stream in rows.streams):
+            raise CaptureError("a loop iterates over a tensor that its body writes to", op="for")
+        loop.emit_scan(streams, rows.count)
+
+    def as_while(self, peeled: bool = False) -> None:
+        hooks, count = self.hooks, self.rows.count_number()
+        counter = CellType(int(peeled))
+        loop = self._loop("while", self.variables.plus("__weft_step__", counter), peeled)
+
+        def step(_nested: NestedRecorder) -> None:
+            at: Number | int = counter.cell_contents
+            if isinstance(at, Number):
+                at.bound = count if isinstance(count, int) else MOST_ITERATIONS
+            self.body(self.rows.at(at))
+            counter.cell_contents = at + 1
+
+        def test() -> Any:
+            more = counter.cell_contents < count
+            still = True if self.going is None else self.going()
+            if not hooks.decides(still):
+                return more if hooks.test(still) else False
+            return logical_and(predicate(more), predicate(still))
+
+        if not loop.record_while(step, test):
+            raise CaptureError("the condition of a loop writes something", op="for")
+
+    def _loop(self, name: str, variables: LoopVariables, peeled: bool = False) -> SourceLoop:
+        entered = isinstance(self.rows.count, (int, Dim))  # two rounds at least
+        over = self.rows.live_tensors()
+        return SourceLoop(
+            self.hooks, variables, self.body, name, entered=entered, peeled=peeled, rows=over
+        )

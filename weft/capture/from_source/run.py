@@ -10,8 +10,9 @@ from weft.base.errors import CaptureError, InternalError, WeftError
 from weft.base.source import raised_location
 from weft.capture.from_source.journal import Entry, Journal, Parts, Variable, entry_for
 from weft.capture.from_source.may_alias import Aliases, SourceNested
-from weft.capture.from_source.tokens import effect
 from weft.ops.effects import FAIL, Raised
+from weft.record.control.nested import NestedRecorder
+from weft.record.effects import effect
 from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
@@ -83,6 +84,18 @@ class Flow:
     def close(self) -> None:
         self.journals.pop()
         self.tries = self._tries.pop()
+
+    @contextlib.contextmanager
+    def recording(self, nested: NestedRecorder) -> Iterator[Journal]:
+        """Record a branch or body; at the end its writes are undone."""
+        journal = Journal(self.watch)
+        self.open(journal)
+        try:
+            with nested.opened():
+                yield journal
+        finally:
+            self.close()
+            journal.undo()
 
     def nested(self, here: GraphRecorder, name: str) -> SourceNested:
         """A recorder for a branch or body."""

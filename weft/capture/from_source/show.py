@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.dim_algebra import Dim
 from weft.base.pytree import tree_leaves
-from weft.capture.from_source.tokens import effect, templated
 from weft.capture.watch.printing import (
     as_it_is,
     is_logger,
@@ -27,6 +26,7 @@ from weft.capture.watch.values import is_plain
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.record.control.nested import graph_recorder, size_number
+from weft.record.effects import effect, templated
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks

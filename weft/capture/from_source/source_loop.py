@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.errors import CaptureError
@@ -15,8 +15,6 @@ from weft.capture.from_source.journal import Journal
 from weft.capture.from_source.loop_alias import Aliased, LoopAliases
 from weft.capture.from_source.loop_state import AlwaysFails, LoopState
 from weft.capture.from_source.run import OF_RECORDING, Unreachable, uncatchable
-from weft.capture.from_source.tokens import last_token, tokens
-from weft.capture.watch.values import same_keys
 from weft.core.number import HELD_AS, as_held
 from weft.core.tensor import Tensor
 from weft.ir.types import TOKEN
@@ -26,6 +24,7 @@ from weft.record.control.loop_histories import reached_by
 from weft.record.control.loop_leaf import CarriedLeaf
 from weft.record.control.nested import NestedRecorder, graph_recorder
 from weft.record.control.recorded_loop import RecordedLoop
+from weft.record.effects import last_token
 from weft.record.recorder import GraphRecorder
 
 if TYPE_CHECKING:
@@ -53,15 +52,31 @@ class SourceLoop(RecordedLoop):
     journal: Journal  # of the last recording
 
     def __init__(
-        self, hooks: Hooks, variables: LoopVariables, body: Callable[..., Any], name: str
+        self,
+        hooks: Hooks,
+        variables: LoopVariables,
+        body: Callable[..., Any],
+        name: str,
+        *,
+        entered: bool,
+        peeled: bool = False,
+        rows: Sequence[Tensor] = (),
     ) -> None:
+        """
+        entered   whether the body runs at least once, on the values from before
+        peeled    whether the first iteration was peeled
+        rows      the tensors that the loop iterates over
+        """
         here = graph_recorder()
         assert here is not None
         super().__init__(here, name, body)
         self.hooks = hooks
-        self.python = LoopState(hooks, here, variables, body, name)
+        self.entered = entered
+        self.peeled = peeled
+        self.rows = rows
+        self.length: Any = None  # the number of iterations, if known
+        self.python = LoopState(self, variables)
         self.token = _TokenLeaf(here)
-        self.entered = False  # whether the body runs at least once, on the values from before
         self.aliases: LoopAliases
         self._mark = 0  # start of this loop in the log of writes to carried tensors
         self._assumed = contextlib.ExitStack()
@@ -75,7 +90,7 @@ class SourceLoop(RecordedLoop):
     def enter_values(self, nested: NestedRecorder) -> None:
         self.python.enter(nested)
         if self.token.kind is not None:
-            tokens[nested] = self.token.enter(nested)
+            nested.token = self.token.enter(nested)
 
     def leave_values(self, nested: NestedRecorder) -> bool:
         user_location()  # a debugger reads the variables whenever this is asked: see `step/names`
@@ -85,10 +100,9 @@ class SourceLoop(RecordedLoop):
             if self.failure:  # it was not completed
                 raise self._always_fails() from None
             raise
-        token = tokens.get(nested)
-        if token is not None:
+        if nested.token is not None:
             steady &= self.token.kind is not None
-            self.token.kind, self.token.out = TOKEN, token
+            self.token.kind, self.token.out = TOKEN, nested.token
         return steady
 
     # --- recording ----------------------------------------------------------------------------
@@ -98,14 +112,11 @@ class SourceLoop(RecordedLoop):
 
     @contextlib.contextmanager
     def opened(self, nested: NestedRecorder) -> Iterator[None]:
-        journal = self.journal = Journal(self.hooks.watch)
-        self.hooks.flow.open(journal)
+        recording = self.hooks.flow.recording(nested)
         try:
-            with nested.opened(), contextlib.ExitStack() as self._assumed:
+            with recording as self.journal, contextlib.ExitStack() as self._assumed:
                 yield
         finally:
-            self.hooks.flow.close()
-            journal.undo()
             self.python.note_initial()
 
     def settle(self, step: Step) -> None:
@@ -164,7 +175,7 @@ class SourceLoop(RecordedLoop):
         if nested.spent_outside():
             # A backward of the first iteration spends a history from outside. Without retain_graph,
             # the one of the second iteration fails.
-            kind = CaptureError if self.python.peeled else Aliased
+            kind = CaptureError if self.peeled else Aliased
             raise kind(
                 "a backward inside of a loop goes through a history from outside of it, which the "
                 f"first iteration frees{line_of(None, self.body)}",
@@ -173,7 +184,15 @@ class SourceLoop(RecordedLoop):
             )
         self.aliases = self.python.aliases(nested)
         log = self.hooks.flow.aliases.log[self._mark :]
-        self.aliases.check(log, line_of(None, self.body), self.name, self.python.peeled)
+        self.aliases.check(log, line_of(None, self.body), self.name, self.peeled)
+
+    def record_while(self, step: Step, test: Callable[[], Any]) -> bool:
+        """Record it as a `while`; False if the condition writes something."""
+        self.settle(step)
+        pure = self.record_condition(test)
+        if pure:
+            self.emit_while(self.entered)
+        return pure
 
     def record_condition(self, test: Callable[[], Any]) -> bool:
         def goes_on() -> Tensor:
@@ -186,22 +205,12 @@ class SourceLoop(RecordedLoop):
         return super().record_condition(goes_on)
 
     def is_pure(self, nested: NestedRecorder) -> bool:
-        silent = tokens.get(nested) is self.token.entered
-        return silent and unchanged(self.journal, self._entered) and super().is_pure(nested)
+        silent = nested.token is self.token.entered
+        return silent and not self.journal.changed(self._entered) and super().is_pure(nested)
 
     def finish(self, at_least_once: bool) -> None:
         self.python.finish(at_least_once, self.aliases)
         if self.token.kind is not None:
-            tokens[self.here] = self.token.after
+            self.here.token = self.token.after
         with self.hooks.flow.aliases.checked():
             super().finish(at_least_once)
-
-
-def unchanged(journal: Journal, entered: dict[int, Any]) -> bool:
-    for key, parts in journal.contents().items():
-        before = entered.get(key, journal.entries[key][1])
-        if not same_keys(tuple(before), tuple(parts)):
-            return False
-        if any(parts[k] is not before[k] for k in parts):
-            return False
-    return True

@@ -327,6 +327,10 @@ class TraceRecorder(HistoryRecorder):
             (held,) = self.emit(OPS[COMPARISONS[sign]], values, {})
             return bool(self._ask(self.value_of(held), "bool"))
 
+    def forget_nodes(self, start: int) -> bool:
+        # What Python asked for has been answered.
+        return start >= self._start and super().forget_nodes(start)
+
     def _cut(self, question: Question | None, answer: Any) -> None:
         nodes = self.graph.nodes[self._start :]
         guards = self.watch.take_guards()

@@ -14,6 +14,7 @@ from weft.capture.watch.origin import Origin, calculation
 from weft.capture.watch.values import leaves
 from weft.core.number import Number, is_outside, python_number
 from weft.core.tensor import Tensor
+from weft.record.effects import Later, Rebuilt
 
 _CONVERSIONS: dict[int, Callable[[Any], Any]] = {
     -1: lambda value: value,
@@ -27,11 +28,15 @@ def as_leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_()
 
 
-class LeafNow:
+class LeafNow(Later):
     """A leaf with the value that it has now: it is shown as a leaf, `requires_grad=True`."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
+
+    def rebuilt(self, rebuild: Callable[[Any], Rebuilt]) -> Rebuilt:
+        make, key = rebuild(self.tensor)
+        return lambda values: as_leaf(make(values)), (LeafNow, key)
 
     def __repr__(self) -> str:
         return repr(as_leaf(self.tensor))
@@ -40,7 +45,7 @@ class LeafNow:
         return format(as_leaf(self.tensor), spec)
 
 
-class TextPart:
+class TextPart(Later):
     """One `{value!conversion:spec}` of an f-string."""
 
     def __init__(self, value: Any, conversion: Any, spec: str) -> None:
@@ -54,6 +59,10 @@ class TextPart:
     def made(self, value: Any) -> str:
         return format(_CONVERSIONS[self.conversion](value), self.spec)
 
+    def rebuilt(self, rebuild: Callable[[Any], Rebuilt]) -> Rebuilt:
+        make, key = rebuild(self.value)
+        return lambda values: self.text(make(values)), (TextPart, self.conversion, self.spec, key)
+
 
 class TextCall(TextPart):
     """What a function that only writes gives for a tuple of values: `"%d" % n`."""
@@ -65,7 +74,7 @@ class TextCall(TextPart):
         return cast("str", self.conversion(*value))
 
 
-class TextParts:
+class TextParts(Later):
     """A text: strings, and values with how to write them. It behaves as the string that it is."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
@@ -79,6 +88,10 @@ class TextParts:
             texts = [part if isinstance(part, str) else part.text() for part in self.parts]
             self._made = "".join(texts)
         return self._made
+
+    def rebuilt(self, rebuild: Callable[[Any], Rebuilt]) -> Rebuilt:
+        make, keys = rebuild(self.parts)
+        return lambda values: "".join(make(values)), (TextParts, keys)
 
     def __repr__(self) -> str:
         return repr(str(self))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from weft.base.source import user_frame
 from weft.capture.builtin_table import looks_on
-from weft.capture.from_source.tokens import print as show
 from weft.core.tensor import Tensor
+from weft.record.effects import print as show
 
 __all__ = ["print_grad"]
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from weft.base.source import PACKAGE, SourceLocation, user_frame
 from weft.capture.builtin_table import looks_on
-from weft.capture.from_source.tokens import effect, templated
 from weft.core.tensor import Tensor
 from weft.ops.effects import SHOW, Shown
 from weft.record.control.nested import graph_recorder
+from weft.record.effects import effect, templated
 
 __all__ = ["breakpoint"]
 

@@ -15,11 +15,19 @@ from weft.base.source import SourceLocation
 from weft.core.operands import as_tensor, constant, number_kind
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, type_of
-from weft.ir.types import TensorType, Type
+from weft.ir.types import TensorType, Type, undivided
 
 
 def is_number(value: Any) -> bool:
     return not isinstance(value, Tensor) and number_kind(value) is not None
+
+
+def kind_of_tensor(tensor: Tensor) -> Type:
+    """The type of a tensor, or of the stack or token that it represents."""
+    data = tensor._data
+    if data.__class__ is SymbolicArray:
+        return undivided(data.value.type)
+    return undivided(type_of(tensor))
 
 
 def as_leaf(value: Any, op: str) -> Any:

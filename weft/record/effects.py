@@ -9,12 +9,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Hashable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from weft.base.errors import CaptureError, DTypeError
 from weft.base.pytree import tree_flatten, tree_unflatten
 from weft.base.source import SourceLocation, user_location
-from weft.capture.watch.texts import LeafNow, TextPart, TextParts, as_leaf
 from weft.core.number import Number, is_of_numpy
 from weft.core.symbolic import symbolic
 from weft.core.tensor import Tensor, type_of
@@ -37,16 +35,12 @@ from weft.record.recorder import GraphRecorder
 
 __all__ = ["print", "py_call"]
 
-#: For each graph the last token, which the next effect takes.
-tokens: WeakKeyDictionary[GraphRecorder, Tensor] = WeakKeyDictionary()
-
 
 def token_of(recorder: GraphRecorder) -> Tensor | None:
     """The last token that a graph sees: its own, or one of the enclosing graphs."""
-    found = tokens.get(recorder)
-    if found is None and isinstance(recorder, NestedRecorder):
+    if recorder.token is None and isinstance(recorder, NestedRecorder):
         return token_of(recorder.parent)
-    return found
+    return recorder.token
 
 
 def last_token(recorder: GraphRecorder) -> Tensor:
@@ -59,7 +53,7 @@ def last_token(recorder: GraphRecorder) -> Tensor:
         root = root.parent
     node = Node(FIRST_TOKEN, [], {}, [TOKEN], (), user_location())
     root.graph.nodes.append(node)
-    made = tokens[root] = symbolic(node.out, root)
+    made = root.token = symbolic(node.out, root)
     return made
 
 
@@ -80,62 +74,53 @@ def effect(
     node = Node(op, values, attrs, kinds, (), at or user_location())
     here.graph.nodes.append(node)
     made = [symbolic(value, here) for value in node.outputs]
-    tokens[here] = made[0]
+    here.token = made[0]
     return made[1:]
 
 
+#: Builds a value from the values of the tensors in it, and a key to compare that by.
+Rebuilt = tuple[Callable[[Any], Any], Hashable]
+
+
+class Later:
+    """A value that is made anew each time that an effect runs, like a text of tensors."""
+
+    def rebuilt(self, rebuild: Callable[[Any], Rebuilt]) -> Rebuilt:
+        """How to make it; `rebuild` says it of the values in it."""
+        raise NotImplementedError
+
+
 def templated(value: Any, tensors: list[Tensor]) -> Template:
-    """A function that rebuilds a Python value from the values of the tensors in it."""
-    return Template(_builder(value, tensors), _key(value))
+    """A function that rebuilds a Python value from the values of the tensors in it, which are added
+    to `tensors`."""
+    return Template(*_rebuilt(value, tensors))
 
 
-def _builder(value: Any, tensors: list[Tensor]) -> Callable[[Any], Any]:
+def _rebuilt(value: Any, tensors: list[Tensor]) -> Rebuilt:
+    def rebuild(part: Any) -> Rebuilt:
+        return _rebuilt(part, tensors)
+
     if isinstance(value, Tensor):
         index = len(tensors)
         tensors.append(value)
+        key = Tensor, isinstance(value, Number), is_of_numpy(value)  # which one is an operand
         if is_of_numpy(value):
-            return lambda values: values[index].numpy()[()]
+            return lambda values: values[index].numpy()[()], key
         if isinstance(value, Number):
-            return lambda values: values[index].numpy().item()
-        return lambda values: values[index]
-    if isinstance(value, LeafNow):
-        leaf = _builder(value.tensor, tensors)
-        return lambda values: as_leaf(leaf(values))
-    if isinstance(value, TextParts):
-        parts = [_text_part(part, tensors) for part in value.parts]
-        return lambda values: "".join([part(values) for part in parts])
-    if type(value) in (list, tuple):
-        made = [_builder(part, tensors) for part in value]
-        kind = type(value)
-        return lambda values: kind([part(values) for part in made])
-    if type(value) is dict:
-        pairs = {key: _builder(part, tensors) for key, part in value.items()}
-        return lambda values: {key: part(values) for key, part in pairs.items()}
-    return lambda values: value
-
-
-def _text_part(part: Any, tensors: list[Tensor]) -> Any:
-    if not isinstance(part, TextPart):
-        return lambda values: part
-    inner = _builder(part.value, tensors)
-    return lambda values: part.text(inner(values))
-
-
-def _key(value: Any) -> Hashable:
-    """A key to compare two such values by; tensors are operands, so only their place counts."""
-    if isinstance(value, Tensor):
-        return Tensor, isinstance(value, Number), is_of_numpy(value)
-    if isinstance(value, LeafNow):
-        return LeafNow, _key(value.tensor)
-    if isinstance(value, TextParts):
-        return TextParts, tuple(map(_key, value.parts))
-    if isinstance(value, TextPart):
-        return TextPart, value.conversion, value.spec, _key(value.value)
-    if type(value) in (list, tuple):
-        return type(value), tuple(map(_key, value))
-    if type(value) is dict:
-        return dict, tuple([(value_key(key), _key(part)) for key, part in value.items()])
-    return value_key(value)
+            return lambda values: values[index].numpy().item(), key
+        return lambda values: values[index], key
+    if isinstance(value, Later):
+        return value.rebuilt(rebuild)
+    kind = type(value)
+    if kind in (list, tuple):
+        parts = [rebuild(part) for part in value]
+        keys = tuple([key for _, key in parts])
+        return lambda values: kind([make(values) for make, _ in parts]), (kind, keys)
+    if kind is dict:
+        pairs = {key: rebuild(part) for key, part in value.items()}
+        keys = tuple([(value_key(key), own) for key, (_, own) in pairs.items()])
+        return lambda values: {key: make(values) for key, (make, _) in pairs.items()}, (dict, keys)
+    return lambda values: value, value_key(value)
 
 
 def print(*values: Any, **kwargs: Any) -> None:
