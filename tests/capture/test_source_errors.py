@@ -221,6 +221,25 @@ def test_py_call_and_fallback() -> None:
     assert any(node.op.name == "py_call" for node in called.paths()[0].nodes)
 
 
+@pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.parametrize("positive", [True, False])
+def test_no_gradient_passes_through_py_call_in_control_flow(n: int, positive: bool) -> None:
+    def f(x: Any, n: Any) -> Any:
+        y = x * 1
+        for _ in range(n):
+            y = y + x * weft.py_call(lambda v: v.numpy() * 2, weft.spec(2, "float64"), x)
+        return weft.py_call(lambda v: -v.numpy(), weft.spec(2, "float64"), y) if x[0] > 0 else y
+
+    value = [1.0 if positive else -1.0, 2.0]
+    x = weft.asarray(value, dtype="float64").requires_grad_()
+    made = weft.compile(f)(x, weft.asarray(n))
+    expected = np.array(value) + 2 * n * np.array(value) ** 2
+    assert np.allclose(made.detach(), -expected if positive else expected)
+    if not positive:
+        made.sum().backward()
+        assert np.allclose(x.grad, 1 + 2 * n * np.array(value))
+
+
 def _descent(x0: Any, n: Any) -> Any:
     x, k = x0.detach().requires_grad_(), 0
     while k < n:

@@ -137,6 +137,13 @@ def _other(column: Sequence[Any]) -> int:
     return next(i for i, value in enumerate(column) if not same_static(column[0], value))
 
 
+def _joint_type(values: Sequence[Any]) -> TensorType | None:
+    """The type of tensors and Python numbers together, if there is one."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    kind = type_of(tensors[0]) if tensors else _weak_type(values)
+    return kind if kind is not None and all(_fits(value, kind) for value in values) else None
+
+
 def _weak_type(column: Sequence[Any]) -> TensorType | None:
     kinds = [number_kind(value) for value in column]
     if any(kind is None for kind in kinds):
@@ -176,34 +183,16 @@ def carry_type(
     """
     initial, kind = given
     assert kind is None or isinstance(kind, TensorType)
-    weak = is_number(initial)
-    if kind is None and not weak:
+    if kind is None and not is_number(initial):
         if same_static(initial, out):
             return None
-        raise _changed(op, name, initial, out, function, start)
-    if kind is None or (weak and isinstance(out, Tensor)):
-        # A Python number takes the dtype that the body gives it.
-        number = number_kind(initial)
-        assert number is not None
-        if isinstance(out, Tensor):
-            made = type_of(out)
-        elif is_number(out):
-            kinds = [k for k in (number, number_kind(out)) if k is not None]
-            made = TensorType(result_dtype([], kinds), (), as_device(None))
-        else:
-            raise _changed(op, name, initial, out, function, start)
-        if made.shape or promote_weak(made.dtype, number) is not made.dtype:
-            raise _changed(op, name, initial, out, function, start)
-        return made
-    if not _fits(out, kind):
-        raise _changed(op, name, kind, out, function, start)
-    return kind
-
-
-def _changed(
-    op: str, name: str, initial: Any, out: Any, function: Callable[..., Any], start: str
-) -> WeftError:
-    line = line_of(out, function)
-    return differ(
-        op, name, (initial, "before the loop", start), (out, "after the body", line), LOOP_HINT
-    )
+        made = None
+    elif kind is None or (is_number(initial) and isinstance(out, Tensor)):
+        made = _joint_type([initial, out])  # a number takes the dtype that the body gives it
+    else:
+        made = kind if _fits(out, kind) else None
+    if made is None:
+        before = (kind or initial, "before the loop", start)
+        after = (out, "after the body", line_of(out, function))
+        raise differ(op, name, before, after, LOOP_HINT)
+    return made
