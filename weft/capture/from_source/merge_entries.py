@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.base.dataclass import dataclass
 from weft.base.errors import CaptureError
+from weft.capture.from_source.carried_place import sample_of
 from weft.capture.from_source.dynamic_list import DynamicList, UnknownLength
 from weft.capture.from_source.held import HINT, Split
 from weft.capture.from_source.journal import Array, Attributes, Parts, Set, Variable
 from weft.capture.from_source.journal import Sequence as Sequenced
-from weft.capture.from_source.loop_state import sample_of
 from weft.capture.from_source.merge import Build, Merge, kind_of_container
 from weft.capture.watch.origin import MISSING
 from weft.capture.watch.refusals import OneSided

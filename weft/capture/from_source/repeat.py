@@ -16,6 +16,7 @@ from weft.base.dim_algebra import Dim
 from weft.base.errors import CaptureError
 from weft.capture.from_source.attempt import Attempt, LoopVariables, State
 from weft.capture.from_source.branches import record_if
+from weft.capture.from_source.carried_place import AlwaysFails, DictGrows
 from weft.capture.from_source.conditions import predicate, side
 from weft.capture.from_source.iteration import (
     MANY_NUMBERS,
@@ -24,7 +25,6 @@ from weft.capture.from_source.iteration import (
     rows_of,
 )
 from weft.capture.from_source.loop_alias import Aliased
-from weft.capture.from_source.loop_state import AlwaysFails, DictGrows
 from weft.capture.from_source.run import standing_for
 from weft.capture.from_source.source_loop import SourceLoop
 from weft.capture.notes import place_now
