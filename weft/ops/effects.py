@@ -233,7 +233,7 @@ FIRST_TOKEN = Op("token", _token_type, lambda run: ((),), traits=Trait.STACK)
 SHOW = Op("print", _shown_type, _show, traits=_EFFECT, says="prints")
 CHECK = Op("assert", _checked_type, _check, traits=_EFFECT, says="raises where it does not hold")
 FAIL = Op("raise", _failed_type, _fail, traits=_EFFECT, says="raises")
-PY_CALL = Op("py_call", _called_type, _call, traits=_EFFECT, says="calls {name}")
+PY_CALL = Op("py_call", _called_type, _call, vjp=(), traits=_EFFECT, says="calls {name}")
 
 
 def value_key(value: Any, depth: int = 2) -> Hashable:

@@ -38,7 +38,7 @@ from weft.core.tensor import Tensor, wrap
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.infer import infer_types
 from weft.ir.op import Op
-from weft.ir.types import TOKEN, StackType, TensorType, Type
+from weft.ir.types import StackType, TensorType, Type
 from weft.record.control.borders import Border
 from weft.record.control.nested import graph_recorder
 from weft.record.control.on_level import on_level
@@ -267,7 +267,7 @@ def replay_node(here: GraphRecorder, node: Node, inputs: Sequence[Tensor]) -> li
     kept = list(map(here._stand_in, inputs, values))
     if graphs:
         attach(here, made, kept, results)
-    elif TOKEN not in types:  # no gradient passes through an effect
+    else:
         several = node.op.outputs > 1 or len(results) != 1
         out = tuple(results) if several else results[0]
         binding.tape(node.op, tuple(kept), node.attrs, out)
