@@ -23,7 +23,7 @@ import weft
 from weft.codegen import llvm
 from weft.codegen.contract import Status
 from weft.codegen.jit import Library, build
-from weft.codegen.machine import host
+from weft.codegen.machine import container_cores, host
 from weft.errors import DTypeError, RangeError
 from weft.runtime import threads
 from weft.runtime.pool.code import EXPORTS, pool_text
@@ -480,19 +480,19 @@ def test_the_default_is_all_usable_cores(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ({"cpu.max": "150000 100000\n"}, 2),
         ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "max 100000\n"}, MOST_THREADS),
-        ({"cpu.max": "nonsense"}, MOST_THREADS),
+        ({"cpu.max": "max 100000\n"}, 0),
+        ({"cpu.max": "nonsense"}, 0),
         ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, MOST_THREADS),
-        ({"cpu/cpu.cfs_quota_us": "3\n", "cpu/cpu.cfs_period_us": "0\n"}, MOST_THREADS),
-        ({}, MOST_THREADS),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0),
+        ({"cpu/cpu.cfs_quota_us": "3\n", "cpu/cpu.cfs_period_us": "0\n"}, 0),
+        ({}, 0),
     ],
 )
 def test_what_a_container_may_use(files: dict[str, str], cores: int, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert threads._container_cores(tmp_path) == cores
+    assert container_cores(tmp_path) == cores
 
 
 # --- other machines ------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from weft.schedule.groups import IN_REGISTERS, Group
 from weft.schedule.late import mentions
 from weft.schedule.layouts import Layout
 from weft.schedule.scan_rows import RowScan
-from weft.schedule.target import Target
+from weft.schedule.target import Costs, Target
 from weft.schedule.views import View
 
 __all__ = ["CpuTarget"]
@@ -39,6 +39,8 @@ class CpuTarget(Target):
     def __init__(self, machine: Machine, padding: int = 0) -> None:
         self.machine = machine
         self.padding = padding
+        if machine.has_many_cores:
+            self.costs = Costs(share=5_000.0, piece=2_000.0)
         #: The sizes of the run, of the program that is being made.
         self.sizes: RunSizes | None = None
         self.late: Set[str] = frozenset()

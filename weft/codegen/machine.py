@@ -1,9 +1,10 @@
-"""The machine that code is made for: its name, its features, its vectors, its caches, its pace."""
+"""The machine that code is made for: its name, features, vectors, caches, pace and cores."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,10 @@ from pathlib import Path
 from weft.base import store
 from weft.codegen import llvm
 
-__all__ = ["Caches", "Machine", "host"]
+__all__ = ["Caches", "Machine", "container_cores", "host"]
+
+#: From so many cores on, items of work are cut so that each core gets some.
+MANY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class Machine:
     ghz             the clock rate that estimates of time assume
     pointer_bytes   the size of an address
     threads         whether work is shared by threads
+    cores           how many there are; not how many threads run: results do not depend on that
     """
 
     triple: str
@@ -55,6 +60,7 @@ class Machine:
     ghz: float = 3.0
     pointer_bytes: int = 8
     threads: bool = True
+    cores: int = 2
 
     def lanes(self, itemsize: int) -> int:
         """How many elements of a size fit in one vector."""
@@ -65,8 +71,21 @@ class Machine:
         return size
 
     def parts(self, count: int) -> int:
-        """How many items some work is cut into at most, where `count` is usual for a CPU."""
-        return count if self.threads else 1
+        """How many items some work is cut into at most, where `count` is usual for a CPU of few
+        cores."""
+        if not self.threads:
+            return 1
+        return max(count, 2 * self.cores) if self.has_many_cores else count
+
+    @property
+    def has_many_cores(self) -> bool:
+        return self.threads and self.cores >= MANY
+
+    @property
+    def access_cycles(self) -> float:
+        """Cycles to read or write a vector in a long loop. With many cores, another one mostly has
+        it in its cache."""
+        return 4.0 if self.has_many_cores else 1.0
 
     def has(self, feature: str) -> bool:
         return f"+{feature}" in self.features.split(",")
@@ -121,7 +140,7 @@ class Machine:
 @functools.cache
 def host() -> Machine:
     """This machine, without the features that WEFT_TARGET_FEATURES removes ("-avx512f,-avx512vl",
-    say).
+    say), and with as many cores as WEFT_TARGET_CORES tells.
 
     What LLVM reports about the processor is cached on disk, so that cached code can be found
     without LLVM. Caches are queried in each process.
@@ -133,7 +152,32 @@ def host() -> Machine:
     found = kept[0] if kept is not None else _asked(changes)
     if processor and kept is None:
         store.write(name, found)
-    return Machine(**found, caches=_caches(), ghz=_ghz())
+    return Machine(**found, caches=_caches(), ghz=_ghz(), cores=_cores())
+
+
+def _cores() -> int:
+    """The cores of this machine, or of this container. Not the cores that the process may use just
+    now: code that is kept on disk is the same for all processes."""
+    told = os.environ.get("WEFT_TARGET_CORES", "")
+    if told.isdecimal() and int(told) > 0:
+        return int(told)
+    count = os.cpu_count() or 1
+    return max(1, min(count, container_cores() or count))
+
+
+def container_cores(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """The CPU limit of the container in cores, rounded up; 0 if unlimited."""
+    try:
+        if (root / "cpu.max").exists():
+            quota, period = (root / "cpu.max").read_text().split()
+        else:
+            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
+            period = (root / "cpu" / "cpu.cfs_period_us").read_text()
+        if float(quota) > 0:  # "max" is not a number
+            return math.ceil(float(quota) / float(period))
+    except (OSError, ValueError, ZeroDivisionError):
+        pass
+    return 0
 
 
 def _asked(changes: str) -> dict[str, str | int]:

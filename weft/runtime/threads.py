@@ -12,17 +12,15 @@ and the memory that they read must stay valid even while the process exits.
 from __future__ import annotations
 
 import ctypes
-import math
 import operator
 import os
 import threading
-from pathlib import Path
 
 from weft.base.errors import DTypeError, RangeError
 from weft.base.lazy import Lazy
 from weft.codegen.cache import Code, Request, cached
 from weft.codegen.jit import Library
-from weft.codegen.machine import host
+from weft.codegen.machine import container_cores, host
 from weft.runtime.pool.code import EXPORTS, pool_text
 from weft.runtime.pool.layout import FIELDS, MOST_THREADS, POOL_BYTES
 
@@ -155,22 +153,7 @@ def _usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    return max(1, min(cores, _container_cores()))
-
-
-def _container_cores(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """The CPU limit of the container in cores, rounded up; a very large number if unlimited."""
-    try:
-        if (root / "cpu.max").exists():
-            quota, period = (root / "cpu.max").read_text().split()
-        else:
-            quota = (root / "cpu" / "cpu.cfs_quota_us").read_text()
-            period = (root / "cpu" / "cpu.cfs_period_us").read_text()
-        if float(quota) > 0:  # "max" is not a number
-            return math.ceil(float(quota) / float(period))
-    except (OSError, ValueError, ZeroDivisionError):
-        pass
-    return MOST_THREADS
+    return max(1, min(cores, container_cores() or cores))
 
 
 # --- for generated code --------------------------------------------------------------------------

@@ -212,18 +212,20 @@ def plan_weight(
     fit = max(min(part // channels, blocks), 1)
     part = -(-blocks // -(-blocks // fit)) * channels  # in equal parts of whole blocks
     plan = WeightPlan(panel, across, outputs, channels, pieces, part, longest, 1)
+    items = machine.parts(ITEMS) if machine.has_many_cores else ITEMS
     apart = problem.groups * plan.blocks(problem, element) * plan.parts(problem)
     units = plan.units(problem)
-    worth = time * problem.groups / (3 * WORTH * (1 if across else lanes))
+    least = WORTH if machine.has_many_cores else 3 * WORTH
+    worth = time * problem.groups / (least * (1 if across else lanes))
     positions = problem.batch * math.prod(axis.count for axis in problem.axes)
     partial = apart * plan.room(problem, element) * element.width
     fit = max(machine.caches.last // 4 // partial, 1)  # all partial sums stay in the last cache
     chunks: int
     if has_dims((units,)):
-        most = min(-(-ITEMS // apart), fit)
+        most = min(-(-items // apart), fit)
         each = max(1, round(worth * 2**20))
         text = f"min({most}, {units}, {each * positions} // {2**20} + 1)"
         chunks = sizes.let(text, high=most)
     else:
-        chunks = min(-(-ITEMS // apart), units, int(worth * positions) + 1, fit)
+        chunks = min(-(-items // apart), units, int(worth * positions) + 1, fit)
     return WeightPlan(panel, across, outputs, channels, pieces, part, longest, chunks)

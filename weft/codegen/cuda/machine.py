@@ -52,6 +52,11 @@ class GpuMachine:
         """How many items some work is cut into at most."""
         return self.items
 
+    @property
+    def has_many_cores(self) -> bool:
+        """Whether items are cut as for CPUs of many cores: `parts` has more of them here."""
+        return False
+
     def fuses(self, _itemsize: int = 4) -> bool:
         """Whether it multiplies and adds in one instruction, rounded once."""
         return True

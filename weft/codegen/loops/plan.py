@@ -124,7 +124,8 @@ def plan(group: Group, module: Module) -> LoopPlan:
         elif elements > ONE_PIECE:
             pieces = min(PIECES, count)
     prefix, counted = 0, 1
-    while prefix < len(outer_loops) and typical(counted) < ENOUGH:
+    enough = machine.parts(ENOUGH) if machine.has_many_cores else ENOUGH
+    while prefix < len(outer_loops) and typical(counted) < enough:
         counted *= outer_loops[prefix].size
         prefix += 1
     return LoopPlan(
@@ -184,7 +185,7 @@ def axis_to_poll(made: LoopPlan, cost: float, written_out: bool) -> tuple[int, f
 
 def cost_of(group: Group, made: LoopPlan, machine: Machine) -> float:
     """The estimated nanoseconds of one item."""
-    cycles = 1.0 * len(made.accesses)
+    cycles = machine.access_cycles * len(made.accesses)
     cycles += sum(node.op.cycles for node in group.nodes)
     vectors = -(-typical(made.elements) // made.lanes) if made.lanes else 1
     return vectors * cycles / machine.ghz / max(1, typical(made.items))
@@ -194,6 +195,8 @@ def work_of(group: Group, made: LoopPlan, machine: Machine) -> int:
     """The estimated picoseconds of all items, if sizes of the run decide; else 0."""
     if not has_dims((made.elements,)):
         return 0
-    cycles = 1.0 * len(made.accesses) + sum(node.op.cycles for node in group.nodes)
+    cycles = machine.access_cycles * len(made.accesses) + sum(
+        node.op.cycles for node in group.nodes
+    )
     each = max(1, round(1000 * cycles / machine.ghz))
     return ceil_div(made.elements, made.lanes) * each

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from weft.base.dim_algebra import Dim
 from weft.base.dims import has_dims, is_zero, typical
 from weft.codegen.cancel import cancellable_loop, loop_to_poll, pollable_run
 from weft.codegen.index import Index, Ptr, Size, divide, minimum, offset, unravel
 from weft.codegen.kernel import PARAMS, Kernel, Store, argument, each_item
+from weft.codegen.matmul.copies import write_copies
 from weft.codegen.matmul.numbers import Number, ones
 from weft.codegen.matmul.pack import block_side, copy, panel, transpose
 from weft.codegen.matmul.plan import FEW, ITEM, Blocks, MatmulPlan, up
@@ -21,7 +22,7 @@ from weft.codegen.scalar.masks import first_lanes
 from weft.codegen.scalar.vec import vector_type
 from weft.codegen.text import Function, Module
 
-__all__ = ["NOTHING", "blocked"]
+__all__ = ["NOTHING", "Places", "Writer", "blocked"]
 
 NOTHING: Mapping[int, Source] = {}
 
@@ -30,8 +31,6 @@ NOTHING: Mapping[int, Source] = {}
 SHORT, MANY, WRITTEN_OUT = 64, 8, 80
 #: The same for the vectors of a row of sums that are loaded again: maximum unrolled ops.
 UNROLLED = 8
-#: Terms copied between two polls for cancellation; a multiple of all lane counts.
-COPIED = 1 << 14
 # padding between rows of a copy: a distance that is no power of two avoids cache conflicts
 _GAP = 16
 
@@ -59,16 +58,16 @@ def blocked(
     None. `ops`: the estimated ops of the store for each element. `variant`: that of the plan, if
     sizes of the run decide.
     """
-    writer = _Writer(module, product, number, plan, store, ops, variant)
+    writer = Writer(module, product, number, plan, store, ops, variant)
     writer.prologues = prologues
     kernels = []
     if not is_zero(writer.scratch):
-        kernels.append(writer.write_copies(f"{name}.copy", places))
+        kernels.append(write_copies(writer, f"{name}.copy", places))
     kernels.append(writer.write(name, places))
     return kernels
 
 
-class _Writer:
+class Writer:
     """The sizes of a product cut by a plan, and the function that is being written."""
 
     f: Function
@@ -145,63 +144,6 @@ class _Writer:
         self.b_start = self.a_stacks * self.a_all if plan.a == "shared" else 0
         self.scratch = self.b_start + (self.b_stacks * self.b_all if plan.b == "shared" else 0)
 
-    # --- copies that all threads share ----------------------------------------------------------
-
-    def write_copies(self, name: str, places: Places) -> Kernel:
-        """The kernel that copies operands to scratch memory."""
-        f = self.f = self.module.function(name, "i32", PARAMS)
-        product, number = self.product, self.number
-        assert places[2] is not None
-        scratch = argument(f, places[2])
-        items = 0
-        cost = typical(product.k) * self.panel * 0.1
-        run = pollable_run(f, places[3], cost)
-        self.copied = COPIED if run is not None else product.k
-        pace = self.panel * 0.1 * typical(self.copied)
-        with each_item(f) as item:
-            if self.plan.a == "shared":
-                items = self.a_stacks * self.tiles
-                with f.when(f(f"icmp slt i64 {item}, {f.size(items)}")):
-                    stack, t = divide(item, self.tiles)
-                    batch = unravel(stack, product.batch)
-                    src = self._start(argument(f, places[0]), product.a, batch)
-                    src = src.bytes(self._row(t) * number.size)
-                    dst = scratch.bytes(item * self.a_tile)
-                    rows = self.rows
-                    move = panel(f.module, number, -(-rows // self.lanes))
-                    with self._parts(run, pace) as (start, count):
-                        near, far = src.bytes(start * self.a_step), dst.bytes(start * self.a_pitch)
-                        if 0 in self.prologues:
-                            self._compute(far, batch, self._row(t), (start, count))
-                        else:
-                            self._call(move, near, self.a_step, far, self.a_pitch, count, rows)
-            if self.plan.b == "shared":
-                first = items
-                items += self.b_stacks * self.panels
-                with f.when(f(f"icmp sge i64 {item}, {f.size(first)}")):
-                    stack, p = divide(item - first, self.panels)
-                    batch = unravel(stack, product.batch)
-                    dst = scratch.bytes(self.b_start + stack * self.b_all)
-                    dst = dst.bytes(p * self.b_panel)
-                    src = self._start(argument(f, places[1]), product.b, batch)
-                    with self._parts(run, pace) as (start, count):
-                        near = src.bytes(start * (product.b.row * number.size))
-                        far = dst.bytes(start * (self.panel * number.width))
-                        self._copy_panel(near, far, p, (start, count), batch)
-        f.do("ret i32 0")
-        work = 0 if self.product.varies is False else items * product.k * (100 * self.panel)
-        return self._kernel(name, items, cost, work, run)
-
-    @contextmanager
-    def _parts(self, run: Ptr | None, pace: float) -> Iterator[tuple[Size, Size]]:
-        """The terms of a copy, all at once or in parts of `pace` ns: the first, and how many."""
-        f, k = self.f, self.product.k
-        if run is None:
-            yield 0, k
-            return
-        with cancellable_loop(f, run, 0, k, self.copied, each=pace) as start:
-            yield start, minimum(k - start, self.copied)
-
     # --- the product ----------------------------------------------------------------------------
 
     def write(self, name: str, places: Places) -> Kernel:
@@ -211,7 +153,11 @@ class _Writer:
         a, b = (argument(f, place) for place in places[:2])
         scratch = None if places[2] is None else argument(f, places[2])
         work = plan.tiles * max(self.rows, FEW) * plan.panels * plan.vectors * typical(product.k)
-        cost = 10 + typical(work) * 0.3 * f.module.machine.multiply_cycles
+        machine = f.module.machine
+        cost = 10 + typical(work) * 0.3 * machine.multiply_cycles
+        if machine.has_many_cores:
+            stored = plan.tiles * self.rows * plan.panels * plan.vectors
+            cost += typical(stored) * (0.3 * self.ops + machine.access_cycles / machine.ghz)
         self.run = pollable_run(f, places[3], cost)
         rounds = [typical(size) for size in (self.blocks, plan.tiles, plan.panels)]
         self.slow, self.round = loop_to_poll(rounds, cost)
@@ -221,33 +167,36 @@ class _Writer:
             self.slow, self.round = 0, cost / rounds[0]
         self.store.begin(f)
         waiting = plan.tiles * plan.panels if self.blocks != 1 else 1
-        self.sums = self._room(self.rows * self.panel * self.number.width * waiting)
-        self.a_room = self._room(self.a_own) if plan.a == "own" else None
+        self.sums = self.room(self.rows * self.panel * self.number.width * waiting)
+        self.a_room = self.room(self.a_own) if plan.a == "own" else None
         copies = 1 if self.one_by_one else plan.panels
-        self.b_room = self._room(self.b_panel * copies) if plan.b == "own" else None
+        self.b_room = self.room(self.b_panel * copies) if plan.b == "own" else None
         with each_item(f) as item:
             stack, rest = divide(item, self.down * self.side)
-            side, down = divide(rest, self.down)
+            if plan.by_rows:
+                down, side = divide(rest, self.side)
+            else:
+                side, down = divide(rest, self.down)
             batch = unravel(stack, product.batch)
             if plan.a == "shared":
                 assert scratch is not None
                 at_a = scratch.bytes(stack * (self.a_all if self.a_stacks != 1 else 0))
             else:
-                at_a = self._start(a, product.a, batch)
+                at_a = self.start(a, product.a, batch)
             if plan.b == "shared":
                 each = self.b_all if self.b_stacks != 1 else 0
                 assert scratch is not None
                 at_b = scratch.bytes(self.b_start + stack * each)
             else:
-                at_b = self._start(b, product.b, batch)
+                at_b = self.start(b, product.b, batch)
             self._item(at_a, at_b, batch, down, side)
         f.do("ret i32 0")
         items = product.stacks * self.down * self.side
         pace = round(300 * f.module.machine.multiply_cycles)
         total = self.tiles * self.rows * self.panels * plan.vectors * product.k * product.stacks
-        return self._kernel(name, items, cost, total * pace, self.run)
+        return self.kernel(name, items, cost, total * pace, self.run)
 
-    def _kernel(self, name: str, items: int, cost: float, work: int, run: Ptr | None) -> Kernel:
+    def kernel(self, name: str, items: int, cost: float, work: int, run: Ptr | None) -> Kernel:
         """The kernel of some items, which take so many ns each, and so many picoseconds in all."""
         if not self.product.varies:
             return Kernel(name, items, cost, self.scratch, run is not None)
@@ -265,10 +214,10 @@ class _Writer:
         run = self.run if place == self.slow else None
         return cancellable_loop(self.f, run, start, stop, step, each=self.round)
 
-    def _room(self, size: int) -> Ptr:
+    def room(self, size: int) -> Ptr:
         return self.f.var("i8", count=size, align=64)
 
-    def _start(self, pointer: Ptr, operand: Operand, batch: Sequence[Size]) -> Ptr:
+    def start(self, pointer: Ptr, operand: Operand, batch: Sequence[Size]) -> Ptr:
         """The address of a matrix of the batch."""
         at = offset(operand.offset, zip(batch, operand.batch, strict=True))
         return pointer.of(self.number.memory) + at
@@ -314,22 +263,22 @@ class _Writer:
         if plan.b == "own":
             copied = f(f"icmp eq i64 {f.size(stays)}, 0") if decided else ""
             with f.when(copied) if decided else nullcontext(), f.loop(*panels) as p:
-                self._copy_panel(b, self._own_panel(p, panels[0]), p, (start, count), batch)
+                self.copy_panel(b, self._own_panel(p, panels[0]), p, (start, count), batch)
         more, done = "false", None
         if self.blocks != 1:
             more = f(f"icmp ne i64 {start}, 0")
             done = f(f"icmp sge i64 {start + count}, {f.size(product.k)}")
         with self._loop(1, *tiles) as t:
-            row = self._row(t)
+            row = self.row(t)
             if plan.a == "shared":
                 at_a = a.bytes(t * self.a_tile)
             else:
                 at_a = a.bytes(row * (product.a.row * number.size))
             if self.a_room is not None and 0 in self.prologues:
-                self._compute(self.a_room, batch, row, (start, count))
+                self.compute(self.a_room, batch, row, (start, count))
             elif self.a_room is not None:
                 lines = [plan.rows, count][:: 1 if self.a_is_row_major else -1]
-                self._call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
+                self.call(copy(f.module, number), at_a, self.a_step, self.a_room, self.a_pitch,
                            *lines)  # fmt: skip
             at_a = self.a_room or at_a
             a_step = self.a_step if plan.a == "place" else self.a_pitch
@@ -483,20 +432,18 @@ class _Writer:
             last=columns % self.lanes,
         )
 
-    def _row(self, t: Size) -> Size:
+    def row(self, t: Size) -> Size:
         """The first row of a tile; the last tile is shifted back to end with the last row."""
         rows, m = self.plan.rows, self.product.m
         row = t * rows
         return row if m % rows == 0 else minimum(row, m - rows)
 
-    def _compute(
-        self, dst: Ptr, batch: Sequence[Size], row: Size, terms: tuple[Size, Size]
-    ) -> None:
+    def compute(self, dst: Ptr, batch: Sequence[Size], row: Size, terms: tuple[Size, Size]) -> None:
         """Compute some terms (the first, how many) of a tile of a, instead of copying them."""
         rows, write = (row, self.plan.rows), self.prologues[0].lines
         write(self.f, self.number, dst, self.a_pitch, batch, rows, terms, self.a_is_row_major)
 
-    def _copy_panel(
+    def copy_panel(
         self, b: Ptr, dst: Ptr, p: Size, terms: tuple[Size, Size], batch: Sequence[Size]
     ) -> None:
         """Copy some terms (the first, which `b` points to, and how many) of a panel of b."""
@@ -513,7 +460,7 @@ class _Writer:
         step = self.panel * number.width
         if self.b_is_row_major:
             name = panel(f.module, number, self.plan.vectors)
-            self._call(name, src, self.b_step, dst, step, count, cols)
+            self.call(name, src, self.b_step, dst, step, count, cols)
         else:
             if has_dims((product.k,)):
                 self._transpose(src, dst, step, cols, count)
@@ -521,7 +468,7 @@ class _Writer:
             # The last block or part of terms may be shorter.
             whole = min(product.k, self.plan.terms if self.plan.b == "own" else self.copied)
             name = transpose(f.module, number, product.k % whole or whole)
-            self._call(name, src, self.b_step, dst, step, cols, count)
+            self.call(name, src, self.b_step, dst, step, cols, count)
 
     def _transpose(self, src: Ptr, dst: Ptr, step: int, cols: Size, count: Size) -> None:
         """Transpose a panel of as many terms as only the run knows."""
@@ -530,11 +477,11 @@ class _Writer:
         many = f(f"icmp sge i64 {f.size(count)}, {side}")
         with f.when(many):
             name = transpose(f.module, number, side)
-            self._call(name, src, self.b_step, dst, step, cols, count)
+            self.call(name, src, self.b_step, dst, step, cols, count)
         with f.when(f(f"xor i1 {many}, true")):
-            self._call(transpose(f.module, number, 1), src, self.b_step, dst, step, cols, count)
+            self.call(transpose(f.module, number, 1), src, self.b_step, dst, step, cols, count)
 
-    def _call(
+    def call(
         self, name: str, src: Ptr, src_step: int, dst: Ptr, dst_step: int, rows: Size, cols: Size
     ) -> None:
         size = self.f.size

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from weft.base.dims import typical
 from weft.codegen.machine import Caches, Machine
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
 
-__all__ = ["FEW", "Blocks", "MatmulPlan", "choose", "computed_once", "even", "up"]
+__all__ = ["FEW", "Blocks", "MatmulPlan", "choose", "computed_once", "even", "item_of", "up"]
 
 #: Where a tile reads an operand: in place, in a copy of its thread, or in a copy that all threads
 #: share.
@@ -19,6 +20,8 @@ Read = Literal["place", "own", "shared"]
 
 FEW = 4  # rows: with fewer, loading a vector of b takes longer than multiplying it
 ITEM = 200_000  # vector multiplications of an item, roughly
+LEAST = 6_000  # the same where there are many cores, if the product is small
+BARRIER = 12_000  # how many of them take as long as it takes all threads to begin and to end
 TERMS = 1024  # terms of a tile that a thread copies
 MOST_TERMS = 1 << 20  # terms of a block: a run can be cancelled between blocks
 
@@ -49,6 +52,8 @@ class MatmulPlan:
     """
     rows, vectors  of a tile
     tiles, panels  of an item: its tiles along the rows and along the columns
+    by_rows        whether items that follow one another are of the same rows, not columns: a thread
+                   mostly gets neighbouring items, and the next kernel reads its rows
     terms          of a block
     a, b           how the operands are read
     """
@@ -60,6 +65,7 @@ class MatmulPlan:
     terms: int
     a: Read
     b: Read
+    by_rows: bool = False
 
 
 def up(size: int, step: int) -> int:
@@ -104,7 +110,7 @@ def choose(
         seldom = m <= 3 * rows or product.b.row * k * number.size <= blocks.near
         b = "place" if panels == 1 or seldom else "own"
     # Tiles of an item. With few rows, reading b takes most of the time.
-    count = max(1, ITEM // (max(rows, FEW) * vectors * k))
+    count = max(1, item_of(product, number, machine) // (max(rows, FEW) * vectors * k))
     line = panel * number.width  # bytes of a term of a panel
     if a == b == "place":
         down, side = even(tiles, min(tiles, count)), panels
@@ -113,11 +119,21 @@ def choose(
         terms = even(k, MOST_TERMS)
         if terms < k:
             side = even(panels, max(1, min(side, blocks.sums // (rows * line * down))))
-        return MatmulPlan(rows, vectors, down, side, terms, a, b)
+        plan = MatmulPlan(rows, vectors, down, side, terms, a, b)
+        return plan if terms < k else _spread(plan, product, tiles, panels, sharing, machine)
 
     terms = k if k * line <= blocks.panels else even(k, blocks.panels // line // 2)
     if a == "own" and terms > TERMS:  # its copy must fit in local memory beside that of b
         terms = even(k, TERMS)
+    if sharing and machine.has_many_cores and product.stacks == 1 and tiles >= machine.cores:
+        # Each core has rows of its own, and reads a shared copy of b.
+        a = "shared" if far and panels > 2 and k >= 128 else a
+        down = tiles // machine.cores
+        side = max(1, count // down)
+        if terms < k:
+            side = min(side, max(1, blocks.sums // (rows * line * down)))
+        side = even(panels, min(panels, side))
+        return MatmulPlan(rows, vectors, down, side, terms, a, "shared", by_rows=True)
     down, side = tiles, max(1, min(panels, count // tiles, blocks.panels // (terms * line)))
     if count < tiles / 2:
         # Threads that use the same panel each copy it, or all read one shared copy.
@@ -141,7 +157,48 @@ def choose(
         if b == "own" and sharing:
             b = "shared"
         down, side = max(1, down * side // panels), panels
-    return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
+    down, side = even(tiles, min(tiles, down)), even(panels, side)
+    return _spread(
+        MatmulPlan(rows, vectors, down, side, terms, a, b), product, tiles, panels, sharing, machine
+    )
+
+
+def item_of(product: Product, number: Number, machine: Machine) -> int:
+    """Vector multiplications of an item: several items for each core, if there are many."""
+    if not machine.has_many_cores:
+        return ITEM
+    sizes = (product.m, product.n, product.k, product.stacks)
+    whole = math.prod(typical(size) for size in sizes) // machine.lanes(number.width)
+    return min(ITEM, max(LEAST, whole // (2 * machine.cores)))
+
+
+def _spread(
+    made: MatmulPlan, product: Product, tiles: int, panels: int, sharing: bool, machine: Machine
+) -> MatmulPlan:
+    """The plan with other items along the rows, and with b shared, if many cores are done with that
+    earlier. The time is that of a core that has most items; its unit is a tile."""
+    cores = machine.cores
+    others = -(-panels // made.panels) * product.stacks
+    first = -(-tiles // made.tiles)
+    if not machine.has_many_cores or first * others >= 4 * cores:
+        return made
+    barrier = BARRIER / (made.rows * made.vectors * product.k)
+    copies = panels * (1 if not any(product.b.batch) else product.stacks) / cores
+    best = None
+    for parts in range(first, min(tiles, first + cores) + 1):
+        rounds = -(-parts * others // cores)
+        down = -(-tiles // parts)
+        ways: list[tuple[float, Read]] = []
+        if made.b != "own":
+            ways.append((rounds * down * made.panels, made.b))
+        elif parts == first:
+            ways.append((rounds * (down + 1) * made.panels, made.b))
+        if made.b == "own" and sharing:
+            ways.append((rounds * down * made.panels + copies + barrier, "shared"))
+        for time, b in ways:
+            if best is None or time < 0.95 * best[0]:
+                best = (time, down, b)
+    return made if best is None else replace(made, tiles=best[1], b=best[2])
 
 
 def computed_once(product: Product, number: Number, machine: Machine) -> MatmulPlan | None:
@@ -163,7 +220,8 @@ def computed_once(product: Product, number: Number, machine: Machine) -> MatmulP
     fits = panels * k * line <= blocks.panels and rows * k * number.width <= blocks.computed
     if product.a.column != 1 or not fits:
         return None
-    down = max(1, ITEM // (max(rows, FEW) * vectors * panels * k))
+    item = item_of(product, number, machine)
+    down = max(1, item // (max(rows, FEW) * vectors * panels * k))
     b: Read = "shared" if plan.b == "own" and down < tiles else plan.b
     return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), panels, k, "own", b)
 

@@ -40,7 +40,7 @@ def define_finish(module: Module, host: Host) -> None:
     f.jump("bed")
     f.block("bed")
     state = fetch(f, "i32", "state", "acquire")
-    f.branch(f(f"icmp eq i32 {f(f'and i32 {state}, {COUNT}')}, 0"), "out", "sleep")
+    f.branch(f(f"icmp eq i32 {f(f'and i32 {state}, {COUNT}')}, 0"), "up", "sleep")
     f.block("sleep")
     stop = f(f"load ptr, ptr {field(f, 'stop')}")
     ends = f(f"icmp ne ptr {stop}, null")
@@ -49,6 +49,9 @@ def define_finish(module: Module, host: Host) -> None:
     with f.when(ends):
         return_if_cancelled(f)
     f.jump("bed")
+    f.block("up")
+    f.do(f"atomicrmw and ptr {word}, i32 {~WAITING} acq_rel")
+    f.jump("out")
     f.block("out")
     f.do("ret void")
 
@@ -64,7 +67,8 @@ def define_parallel(module: Module, *, threads: bool) -> None:
     with f.when(f("icmp slt i64 %items, 1")):
         f.do("ret i32 0")
         f.block(f.fresh("never"))
-    most = f("call i64 @llvm.smin.i64(i64 %grain, i64 %items)")
+    share = _share(f) if threads else "%items"
+    most = f(f"call i64 @llvm.smin.i64(i64 %grain, i64 {share})")
     grain = f(f"call i64 @llvm.smax.i64(i64 {most}, i64 1)")
     module.declare("i64", "llvm.smax.i64", "i64, i64")
     others = f(f"udiv i64 {f('add i64 %items, -1')}, {grain}")
@@ -76,6 +80,15 @@ def define_parallel(module: Module, *, threads: bool) -> None:
     f.block("alone")
     items = f"ptr %pool, ptr %fn, ptr %args, i64 %items, i64 {grain}, ptr %stop"
     f.do(f"ret i32 {f(f'call i32 @alone({items})')}")
+
+
+def _share(f: Function) -> str:
+    """The items of each thread, if all have as many: chunks are no larger, as the times that they
+    are cut by are estimates, and cores that wait are lost."""
+    wanted = f(f"zext i32 {fetch(f, 'i32', 'wanted')} to i64")
+    threads = f(f"call i64 @llvm.smax.i64(i64 {wanted}, i64 1)")
+    others = f(f"udiv i64 {f('add i64 %items, -1')}, {threads}")
+    return f(f"add i64 {others}, 1")
 
 
 def _together(f: Function, chunks: str, grain: str) -> None:
@@ -117,7 +130,8 @@ def _together(f: Function, chunks: str, grain: str) -> None:
         f.do(f"store atomic i64 {start}, ptr {following} monotonic, align 8")
         f.do(f"store i64 {end}, ptr {end_at}")
         at.store(end)
-    put(f, "i32", "state", str(OPEN), "release")
+    # Not a store: a worker that came too late for the job before may be counted for a moment.
+    f.do(f"atomicrmw or ptr {field(f, 'state')}, i32 {OPEN} acq_rel")
     f.do(f"atomicrmw add ptr {field(f, 'bell')}, i32 1 seq_cst")
     with f.when(f(f"icmp ne i32 {fetch(f, 'i32', 'sleepers', 'seq_cst')}, 0")):
         count = f(f"trunc i64 {f(f'add i64 {parts}, -1')} to i32")

@@ -10,9 +10,9 @@ calls `i32 fn(ptr args, i64 begin, i64 end)` on ranges of (mostly) `grain` items
 - The chunks are distributed evenly, consecutive ones per thread (`slots`), so that the thread that
   wrote rows in one kernel mostly reads them in the next. A thread that has finished its own chunks
   takes chunks of others.
-- The job is opened (`state`), the bell is rung (`bell`), and the caller works too. Workers enter
-  while the job is open and count themselves: nobody waits for a worker that has not woken up, and
-  the caller leaves when the job is closed and the count is 0.
+- The job is opened (`state`), the bell is rung (`bell`), and the caller works too. Workers count
+  themselves, and work if the job is open: nobody waits for a worker that has not woken up, and the
+  caller leaves when the job is closed and the count is 0.
 - An idle worker watches the bell for some microseconds, then yields between checks, then sleeps
   until the bell changes.
 - The caller polls for signals (below) between chunks, and while it waits for workers. If the run

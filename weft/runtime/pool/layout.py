@@ -10,13 +10,13 @@ __all__ += ["fetch", "field", "put", "slot"]
 
 MOST_THREADS = 256
 
-#: The offset of each field. Fields that different threads write are on different cache lines.
+#: The offset of each field. Fields that different threads write are on different cache lines; what
+#: a worker reads of a job is on one.
 FIELDS = {
     "busy": 0,  # i32: 1 while a caller has the pool
     "wanted": 4,  # i32: the number of threads that was set, including the caller
     "current": 8,  # i32: the number of threads when the workers were started
-    "generation": 12,  # i32: the generation; workers of another one end
-    "workers": 16,  # i32: the number of workers in this generation
+    "workers": 12,  # i32: the number of workers in this generation
     "bell": 128,  # i32: changes with every job
     "sleepers": 132,  # i32: the number of workers that sleep on the bell, or are about to
     "state": 256,  # i32: OPEN | WAITING | the number of workers inside
@@ -26,7 +26,8 @@ FIELDS = {
     "grain": 408,
     "parts": 416,  # i64: the number of slots in use
     "stop": 424,  # address of the stop flag; null if the run must not be interrupted
-    "status": 512,  # i32: the first nonzero status
+    "status": 432,  # i32: the first nonzero status
+    "generation": 436,  # i32: the generation; workers of another one end
     "next_look": 640,  # i64: the counter value after which a poll reads the clock
     "next_ask": 648,  # i64: the time after which it asks Python
     "main_thread": 656,  # i64: the main thread of Python, which alone handles signals

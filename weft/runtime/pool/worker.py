@@ -57,16 +57,15 @@ def define_worker(module: Module, host: Host) -> None:
     f.block("rung")
     seen.store(fetch(f, "i32", "bell", "acquire"))
     f.branch(f(f"icmp eq i32 {fetch(f, 'i32', 'generation')}, {generation}"), "enter", "end")
-    f.block("enter")
-    state = fetch(f, "i32", "state", "acquire")
-    open_ = f(f"icmp ne i32 {f(f'and i32 {state}, {OPEN}')}, 0")
-    f.branch(open_, "try", "idle")
-    f.block("try")
+    f.block("enter")  # a look first: a worker that comes too late does not disturb the next job
     word = field(f, "state")
-    tried = f(f"cmpxchg ptr {word}, i32 {state}, i32 {f(f'add i32 {state}, 1')} acq_rel monotonic")
-    f.branch(f(f"extractvalue {{ i32, i1 }} {tried}, 1"), "inside", "enter")
+    f.branch(_is_open(f, fetch(f, "i32", "state")), "try", "idle")
+    f.block("try")
+    f.branch(_is_open(f, f(f"atomicrmw add ptr {word}, i32 1 acq_rel")), "inside", "leave")
     f.block("inside")
     f.do(f"call void @work(ptr %pool, i64 {home}, i1 false)")
+    f.jump("leave")
+    f.block("leave")
     before = f(f"atomicrmw sub ptr {word}, i32 1 acq_rel")
     last = f(f"icmp eq i32 {f(f'and i32 {before}, {WAITING | COUNT}')}, {WAITING | 1}")
     with f.when(last):
@@ -74,6 +73,10 @@ def define_worker(module: Module, host: Host) -> None:
     f.jump("idle")
     f.block("end")
     f.do("ret ptr null")
+
+
+def _is_open(f: Function, state: str) -> str:
+    return f(f"icmp ne i32 {f(f'and i32 {state}, {OPEN}')}, 0")
 
 
 def _rung(f: Function, seen: Ptr) -> str:
