@@ -128,7 +128,7 @@ def choose(
     if sharing and machine.has_many_cores and product.stacks == 1 and tiles >= machine.cores:
         # Each core has rows of its own, and reads a shared copy of b.
         a = "shared" if far and panels > 2 and k >= 128 else a
-        down = tiles // machine.cores
+        down = min(tiles // machine.cores, max(1, count // panels))
         side = max(1, count // down)
         if terms < k:
             side = min(side, max(1, blocks.sums // (rows * line * down)))
