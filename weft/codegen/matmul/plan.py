@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from weft.base.dims import typical
 from weft.codegen.machine import Caches, Machine
 from weft.codegen.matmul.numbers import Number
 from weft.codegen.matmul.product import Product
 
-__all__ = ["FEW", "Blocks", "MatmulPlan", "choose", "computed_once", "even", "item_of", "up"]
+__all__ = ["FEW", "Blocks", "MatmulPlan", "choose", "computed_once", "even", "up"]
 
 #: Where a tile reads an operand: in place, in a copy of its thread, or in a copy that all threads
 #: share.
@@ -20,10 +19,11 @@ Read = Literal["place", "own", "shared"]
 
 FEW = 4  # rows: with fewer, loading a vector of b takes longer than multiplying it
 ITEM = 200_000  # vector multiplications of an item, roughly
-LEAST = 6_000  # the same where there are many cores, if the product is small
-BARRIER = 12_000  # how many of them take as long as it takes all threads to begin and to end
 TERMS = 1024  # terms of a tile that a thread copies
 MOST_TERMS = 1 << 20  # terms of a block: a run can be cancelled between blocks
+#: Nanoseconds, where there are many cores: to multiply vectors, to read a line of 64 bytes that
+#: another core has written, to begin an item.
+MULTIPLY, MOVE, BEGIN = 0.25, 20.0, 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +102,8 @@ def choose(
     # and copies for tiles of few rows are slow.
     far = product.a.column != 1 and math.gcd(product.a.column * number.size, 4096) >= 2048
     rows, vectors = _tile(m, n, lanes, machine, most, () if far else made)
+    if machine.has_many_cores:
+        return _grid(product, number, machine, (rows, vectors), far)
     panel = vectors * lanes
     panels, tiles = -(-n // panel), -(-m // rows)
 
@@ -110,7 +112,7 @@ def choose(
         seldom = m <= 3 * rows or product.b.row * k * number.size <= blocks.near
         b = "place" if panels == 1 or seldom else "own"
     # Tiles of an item. With few rows, reading b takes most of the time.
-    count = max(1, item_of(product, number, machine) // (max(rows, FEW) * vectors * k))
+    count = max(1, ITEM // (max(rows, FEW) * vectors * k))
     line = panel * number.width  # bytes of a term of a panel
     if a == b == "place":
         down, side = even(tiles, min(tiles, count)), panels
@@ -119,21 +121,11 @@ def choose(
         terms = even(k, MOST_TERMS)
         if terms < k:
             side = even(panels, max(1, min(side, blocks.sums // (rows * line * down))))
-        plan = MatmulPlan(rows, vectors, down, side, terms, a, b)
-        return plan if terms < k else _spread(plan, product, tiles, panels, sharing, machine)
+        return MatmulPlan(rows, vectors, down, side, terms, a, b)
 
     terms = k if k * line <= blocks.panels else even(k, blocks.panels // line // 2)
     if a == "own" and terms > TERMS:  # its copy must fit in local memory beside that of b
         terms = even(k, TERMS)
-    if sharing and machine.has_many_cores and product.stacks == 1 and tiles >= machine.cores:
-        # Each core has rows of its own, and reads a shared copy of b.
-        a = "shared" if far and panels > 2 and k >= 128 else a
-        down = min(tiles // machine.cores, max(1, count // panels))
-        side = max(1, count // down)
-        if terms < k:
-            side = min(side, max(1, blocks.sums // (rows * line * down)))
-        side = even(panels, min(panels, side))
-        return MatmulPlan(rows, vectors, down, side, terms, a, "shared", by_rows=True)
     down, side = tiles, max(1, min(panels, count // tiles, blocks.panels // (terms * line)))
     if count < tiles / 2:
         # Threads that use the same panel each copy it, or all read one shared copy.
@@ -157,48 +149,66 @@ def choose(
         if b == "own" and sharing:
             b = "shared"
         down, side = max(1, down * side // panels), panels
-    down, side = even(tiles, min(tiles, down)), even(panels, side)
-    return _spread(
-        MatmulPlan(rows, vectors, down, side, terms, a, b), product, tiles, panels, sharing, machine
-    )
+    return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), even(panels, side), terms, a, b)
 
 
-def item_of(product: Product, number: Number, machine: Machine) -> int:
-    """Vector multiplications of an item: several items for each core, if there are many."""
-    if not machine.has_many_cores:
-        return ITEM
-    sizes = (product.m, product.n, product.k, product.stacks)
-    whole = math.prod(typical(size) for size in sizes) // machine.lanes(number.width)
-    return min(ITEM, max(LEAST, whole // (2 * machine.cores)))
-
-
-def _spread(
-    made: MatmulPlan, product: Product, tiles: int, panels: int, sharing: bool, machine: Machine
+def _grid(
+    product: Product, number: Number, machine: Machine, tile: tuple[int, int], far: bool
 ) -> MatmulPlan:
-    """The plan with other items along the rows, and with b shared, if many cores are done with that
-    earlier. The time is that of a core that has most items; its unit is a tile."""
-    cores = machine.cores
-    others = -(-panels // made.panels) * product.stacks
-    first = -(-tiles // made.tiles)
-    if not machine.has_many_cores or first * others >= 4 * cores:
-        return made
-    barrier = BARRIER / (made.rows * made.vectors * product.k)
-    copies = panels * (1 if not any(product.b.batch) else product.stacks) / cores
+    """The plan for many cores: each has a rectangle of the result, and copies of its own of what it
+    reads for that. To write to memory that other cores have read takes longer than to copy it
+    again; and the less a core reads, the better: its data are in the caches of others.
+    """
+    rows, vectors = tile
+    lanes = machine.lanes(number.width)
+    blocks, k = Blocks.of(machine.caches), product.k
+    line = vectors * lanes * number.width  # bytes of a term of a panel
+    tiles, panels = -(-product.m // rows), -(-product.n // (vectors * lanes))
+    a: Read = "place" if number.is_packed or product.n <= 2 * lanes else "own"
+    b: Read = "own"
+    if product.b.column == 1 and number.is_packed:
+        seldom = product.m <= 3 * rows or product.b.row * k * number.size <= blocks.near
+        b = "place" if panels == 1 or seldom else "own"
+    if far and panels > 2 and k >= 128:
+        a = "own"
+    terms = k if k * line <= blocks.panels else even(k, blocks.panels // line // 2)
+    if a == "own":
+        terms = even(terms, TERMS)
+    if a == b == "place":
+        terms = even(k, MOST_TERMS)
+
+    each = max(rows, FEW) * vectors * k * MULTIPLY
+    moved_a, moved_b = (size * k * number.size / 64 * MOVE for size in (rows, vectors * lanes))
     best = None
-    for parts in range(first, min(tiles, first + cores) + 1):
-        rounds = -(-parts * others // cores)
-        down = -(-tiles // parts)
-        ways: list[tuple[float, Read]] = []
-        if made.b != "own":
-            ways.append((rounds * down * made.panels, made.b))
-        elif parts == first:
-            ways.append((rounds * (down + 1) * made.panels, made.b))
-        if made.b == "own" and sharing:
-            ways.append((rounds * down * made.panels + copies + barrier, "shared"))
-        for time, b in ways:
-            if best is None or time < 0.95 * best[0]:
-                best = (time, down, b)
-    return made if best is None else replace(made, tiles=best[1], b=best[2])
+    for down in _parts(tiles, machine.cores):
+        for side in _parts(panels, machine.cores):
+            high, wide = -(-tiles // down), -(-panels // side)
+            rounds = -(-down * side * product.stacks // machine.cores)
+            time = rounds * (high * wide * each + high * moved_a + wide * moved_b + BEGIN)
+            if best is None or time < best[0]:
+                best = (time, high, wide)
+    assert best is not None
+    _, high, wide = best
+    if b == "own":
+        wide = min(wide, max(1, blocks.panels // (terms * line)))
+    # Two items for each core, if that costs little: one that is disturbed leaves some to others.
+    again_a = high * moved_a if a == "own" else 0.0
+    again_b = wide * moved_b if b == "own" else 0.0
+    if min(again_a, again_b) + BEGIN < 0.1 * high * wide * each:
+        if wide > 1 and (again_a <= again_b or high == 1):
+            wide = -(-wide // 2)
+        else:
+            high = -(-high // 2)
+    if terms < k:
+        wide = min(wide, max(1, blocks.sums // (rows * line)))
+        high = min(high, max(1, blocks.sums // (rows * line * wide)))
+    high, wide = even(tiles, high), even(panels, wide)
+    return MatmulPlan(rows, vectors, high, wide, terms, a, b, by_rows=True)
+
+
+def _parts(count: int, cores: int) -> list[int]:
+    """Numbers of parts to try."""
+    return [n for n in range(1, min(count, 4 * cores) + 1) if n <= cores or n % (cores // 2) == 0]
 
 
 def computed_once(product: Product, number: Number, machine: Machine) -> MatmulPlan | None:
@@ -220,8 +230,7 @@ def computed_once(product: Product, number: Number, machine: Machine) -> MatmulP
     fits = panels * k * line <= blocks.panels and rows * k * number.width <= blocks.computed
     if product.a.column != 1 or not fits:
         return None
-    item = item_of(product, number, machine)
-    down = max(1, item // (max(rows, FEW) * vectors * panels * k))
+    down = max(1, ITEM // (max(rows, FEW) * vectors * panels * k))
     b: Read = "shared" if plan.b == "own" and down < tiles else plan.b
     return MatmulPlan(rows, vectors, even(tiles, min(tiles, down)), panels, k, "own", b)
 
