@@ -41,6 +41,7 @@ class CpuTarget(Target):
         self.padding = padding
         if machine.has_many_cores:
             self.costs = Costs(share=5_000.0, piece=2_000.0)
+            self.abreast = True
         #: The sizes of the run, of the program that is being made.
         self.sizes: RunSizes | None = None
         self.late: Set[str] = frozenset()

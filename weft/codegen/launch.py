@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.base.dim_algebra import dim_max
 from weft.base.dims import is_zero
 from weft.codegen.contract import RUN
-from weft.codegen.index import Ptr
-from weft.codegen.kernel import Kernel
+from weft.codegen.index import Ptr, minimum
+from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.text import Function, Module
 from weft.schedule.groups import Group
 from weft.schedule.target import Costs
@@ -54,6 +55,42 @@ def _define_launch(share: float, module: Module) -> None:
     f.do(f"ret i32 {f('call i32 %kernel(ptr %args, i64 0, i64 %items)')}")
 
 
+#: Into how many chunks a kernel that runs beside others is cut at most, and the ns of one that is
+#: not cut.
+CHUNKS, UNCUT = 64, 500.0
+
+
+def _define_together(
+    module: Module, name: str, kernels: Sequence[Kernel], parts: Sequence[int]
+) -> int:
+    """The kernel whose items are those of several kernels, `parts` of them at once; its arguments
+    point to theirs. Returns how many there are. Each thread gets as much of one kernel as of the
+    others, so that it goes on with what it has written before."""
+    order = sorted(
+        ((2 * chunk + 1) / (2 * count), place, chunk)
+        for place, (kernel, part) in enumerate(zip(kernels, parts, strict=True))
+        for count in [-(-kernel.items // part)]
+        for chunk in range(count)
+    )
+    words = ", ".join(f"i64 {place}, i64 {chunk}" for _, place, chunk in order)
+    table = module.constant(f"[{2 * len(order)} x i64]", f"[{words}]")
+    f = module.function(name, "i32", PARAMS)
+    with each_item(f) as item:
+        row = f.ptr(table, "i64") + item * 2
+        which, chunk_of = row.load(), (row + 1).load_index()
+        for place, (kernel, part) in enumerate(zip(kernels, parts, strict=True)):
+            with f.when(f(f"icmp eq i64 {which}, {place}")):
+                begin = chunk_of * part
+                end = minimum(begin + part, kernel.items)
+                args = argument(f, place)
+                status = f(f"call i32 @{kernel.name}(ptr {args}, i64 {begin}, i64 {end})")
+                with f.when(f(f"icmp ne i32 {status}, 0")):
+                    f.do(f"ret i32 {status}")
+                    f.block(f.fresh("never"))
+    f.do("ret i32 0")
+    return len(order)
+
+
 class Launcher:
     """Launches the kernels of one function, whose run is `%run`."""
 
@@ -94,6 +131,28 @@ class Launcher:
         return f(
             f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {args}, "
             f"i64 {kernel.items}, i64 {grain}, ptr {stop})"
+        )
+
+    def start_together(
+        self, name: str, kernels: Sequence[tuple[Kernel, Ptr]], *, may_end: bool
+    ) -> str:
+        """Call kernels, each with its arguments, whose items threads share; returns the status."""
+        f = self.f
+        parts = []
+        for kernel, _ in kernels:
+            grain = max(1, round(self._piece / max(kernel.cost, 0.01)))
+            each = -(-kernel.items // f.module.machine.cores)
+            part = max(min(grain, each), -(-kernel.items // CHUNKS))
+            parts.append(kernel.items if kernel.nanoseconds < UNCUT else part)
+        table = f.var("ptr", count=len(kernels), align=16)
+        for place, (_, args) in enumerate(kernels):
+            (table + place).store(args)
+        count = _define_together(f.module, name, [kernel for kernel, _ in kernels], parts)
+        pool, parallel = self.of_run("pool"), self.of_run("parallel")
+        stop = f.ptr("%run", "ptr") + RUN.index("stop") if may_end else "null"
+        return f(
+            f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {table}, i64 {count}, i64 1, "
+            f"ptr {stop})"
         )
 
     def _start_or_share(

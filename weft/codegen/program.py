@@ -145,11 +145,21 @@ class _GraphWriter:
         self.late.allocate(-1)
         if self.program.target.late and any(self.arguments.values()):
             self._arguments([])  # at the start: some steps run under a condition
-        for number, step in enumerate(self.plan.steps):
+        timed = self.program.timing is not None or self.program.checking is not None
+        # Clocks and checks go step by step; tables of arguments that name sizes are not made twice.
+        ends = {} if timed or self.module.varies else dict(self.plan.waves)
+        number = 0
+        while number < len(self.plan.steps):
+            end = ends.get(number, number + 1)
             # A run cannot be cancelled once it has begun to overwrite inputs.
-            self._run(step, may_end=number < writes_from)
+            may_end = end <= writes_from
+            if number in ends:
+                self._run_together(self.plan.steps[number:end], may_end)
+            else:
+                self._run(self.plan.steps[number], may_end=may_end)
             if self.program.checking is not None:
                 self._poison_dead(self.program.checking, number)
+            number = end
         self._copy_results()
         self.f.do("ret i32 0")
         self.late.finish()
@@ -363,6 +373,29 @@ class _GraphWriter:
             self.launcher.check(status)
         if call is not None:
             call.end(f)
+
+    def _run_together(self, steps: Sequence[Step], may_end: bool) -> None:
+        """Run the steps of a wave: the first kernels of all, then the second ones, and so on."""
+        tables = []
+        for step in steps:
+            buffers = self._buffers(step, may_end)
+            table = args_table(self.f, len(buffers))
+            for place, buffer in enumerate(buffers):
+                (table + place).store(buffer.address)
+            tables.append(table)
+        for number in range(max(len(step.kernels) for step in steps)):
+            kernels = [
+                (step.group, step.kernels[number], table)
+                for step, table in zip(steps, tables, strict=True)
+                if number < len(step.kernels)
+            ]
+            if len(kernels) == 1:
+                status = self.launcher.start(*kernels[0], may_end=may_end)
+            else:
+                name = f"{self.plan.name}.{steps[0].kernels[0].name}.wave{number}"
+                pairs = [(kernel, table) for _, kernel, table in kernels]
+                status = self.launcher.start_together(name, pairs, may_end=may_end)
+            self.launcher.check(status)
 
     def _inline(self, step: Step) -> None:
         node, check = step.nodes[0], self.launcher.check

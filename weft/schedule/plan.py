@@ -225,6 +225,7 @@ class GraphPlan:
     in_place    pairs of an output and an input that may share a buffer: see `in_place.py`
     late        what has sizes that the run itself tells: see `late.py`
     boxed       the outputs that are boxes, as their sizes are late
+    waves       ranges of steps that run at the same time: see `abreast.py`
     """
 
     name: str
@@ -237,6 +238,7 @@ class GraphPlan:
     in_place: list[tuple[int, int]] = field(default_factory=list)
     late: LateMemory = field(default_factory=LateMemory)
     boxed: Set[int] = frozenset()
+    waves: list[tuple[int, int]] = field(default_factory=list)
 
     def place(self, value: Value) -> Place | None:
         """The place of a value; None for a result that is never read."""

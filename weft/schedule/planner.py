@@ -11,6 +11,7 @@ from weft.base.errors import UnknownSizeError
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import TensorType
 from weft.ops.cards import WHILE
+from weft.schedule.abreast import waves_of
 from weft.schedule.grouping import Grouping
 from weft.schedule.groups import Scalar
 from weft.schedule.in_place import in_place
@@ -61,15 +62,17 @@ class _Planner:
         for value, number in outputs.items():
             if number in boxed:
                 late.results[value] = late.after(late_names_of(value.type, self.target.late))
-        memory = self._memory(steps, {*inputs, *outputs, *grouping.constants}, late)
         pairs: list[tuple[int, int]] = []
         if not is_nested:
             times = {step.group: sum(k.nanoseconds for k in step.kernels) for step in steps}
             pairs = in_place(graph, grouping, self.target.may_fail, times)
+        overwritten = [(grouping.results[i], graph.inputs[j]) for i, j in pairs]
+        waves = [] if self.target.late else waves_of(steps, overwritten, self.target)
+        memory = self._memory(steps, {*inputs, *outputs, *grouping.constants}, late, waves)
         made = GraphPlan(
             name, graph, steps, grouping.results, outputs, grouping.constants, memory, pairs
         )
-        made.late, made.boxed = late, frozenset(boxed)
+        made.late, made.boxed, made.waves = late, frozenset(boxed), waves
         return made
 
     # --- what runs ------------------------------------------------------------------------------
@@ -184,9 +187,15 @@ class _Planner:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def _memory(self, steps: list[Step], elsewhere: set[Value], late: LateMemory) -> ArenaPlan[Any]:
+    def _memory(
+        self,
+        steps: list[Step],
+        elsewhere: set[Value],
+        late: LateMemory,
+        waves: list[tuple[int, int]],
+    ) -> ArenaPlan[Any]:
         """Places in the arena: for values from the step that computes them to the last that reads
-        them, and for what a step needs of its own."""
+        them, and for what a step needs of its own. All of a wave are used at the same time."""
         sizes: dict[Any, int] = {}
         born: dict[Any, int] = {}
         dies: dict[Any, int] = {}
@@ -206,6 +215,10 @@ class _Planner:
             for name in found:
                 if name.value in dies:
                     dies[name.value] = max(dies[name.value], number)
+        for first, end in waves:
+            inside = range(first, end)
+            born |= {key: first for key, step in born.items() if step in inside}
+            dies |= {key: end - 1 for key, step in dies.items() if step in inside}
         if not has_dims(sizes.values()):
             for key, size in sizes.items():
                 dies[key] = min(dies[key] + self.target.lingers(size), len(steps) - 1)

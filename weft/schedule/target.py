@@ -60,6 +60,8 @@ class Target(ABC):
     padding = 0
     #: Whether loops compute values of other loops again, where that moves fewer bytes.
     recomputes = False
+    #: Whether steps that have nothing to do with one another run at the same time.
+    abreast = False
     #: Names of sizes that depend on data: the run itself tells them (`weft.schedule.late`).
     late: Set[str] = frozenset()
 

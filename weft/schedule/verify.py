@@ -5,6 +5,7 @@
     layout    an emitter gets operands in the layout that it declares
     place     what is alive at the same time does not overlap in the arena: values, the memory of
               kernels, of nested graphs, and of what loops carry
+    waves     what runs at the same time neither reads nor overwrites what the others write
     in place  a result that overwrites an input is written after the last read of the input, and
               each element only where it is read
 
@@ -30,6 +31,7 @@ from weft.schedule.plan import GraphPlan, ProgramPlan, Step
 from weft.schedule.target import Target
 from weft.schedule.verify_group import PlanError, same_elements, verify_group
 from weft.schedule.verify_late import verify_late
+from weft.schedule.verify_waves import verify_waves
 from weft.schedule.views import dense
 
 __all__ = ["PlanError", "verify_plan"]
@@ -55,6 +57,7 @@ def verify_plan(
             if step.kind == "call" and step.nodes[0] not in program.calls:
                 raise PlanError(f"{step.nodes[0].op.name} is called, and has no number")
         _verify_places(found, target, known)
+        verify_waves(found, target)
         verify_late(found, target, known)
         _verify_constants(found, digests)
         if depth and found.in_place:
