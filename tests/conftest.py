@@ -16,6 +16,8 @@ from weft.passes import pipeline
 
 # Tests of capture ask for the same bits as eager gives, op by op; those of machine code say so.
 os.environ.setdefault("WEFT_BACKEND", "interpret")
+# Items of work are cut for the same machine everywhere; tests of many cores say so.
+os.environ.setdefault("WEFT_TARGET_CORES", "2")
 # What is scheduled is verified before it is compiled.
 os.environ.setdefault("WEFT_VERIFY_PLANS", "1")
 

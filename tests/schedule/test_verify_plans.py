@@ -90,6 +90,10 @@ def _own_output(plan: GraphPlan) -> None:
     group.operands[copy][0] = Leaf(value, dense(kind.shape))
 
 
+def _wave(plan: GraphPlan) -> None:
+    plan.waves = [(0, 2)]
+
+
 def _overlap(plan: GraphPlan) -> None:
     first, second = [s.outputs[0] for s in plan.steps[:2]]
     plan.memory.offsets[second] = plan.memory.offsets[first] + 4
@@ -230,6 +234,10 @@ FAULTS: list[tuple[Callable[[GraphPlan], None], str, Callable[..., Any], tuple[A
     (_in_place((0, 1)), "reads other elements", lambda x, w: weft.exp(x @ w), (W, W)),
     (_in_place((0, 0)), "may fail", lambda x, i: (weft.exp(x), weft.exp(x)[i]), (X, INDICES)),
     (_in_place((0, 1)), "they are", lambda x, w: x @ w, (X, W)),
+    (_wave, "same memory of the arena", _products, (X, W)),
+    (_wave, "same memory of input 0", lambda x, w: (x @ w, x - 1), (X, W)),
+    (_wave, "may fail, beside others", lambda x, i: (x[i], weft.exp(x).sum(axis=0)), (X, INDICES)),
+    (_wave, "are no wave", lambda x: x + 1, (X,)),
 ]
 
 

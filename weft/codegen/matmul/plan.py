@@ -24,6 +24,10 @@ MOST_TERMS = 1 << 20  # terms of a block: a run can be cancelled between blocks
 #: Nanoseconds, where there are many cores: to multiply vectors, to read a line of 64 bytes that
 #: another core has written, to begin an item.
 MULTIPLY, MOVE, BEGIN = 0.25, 20.0, 1000.0
+#: The least that such an item takes if there could be more of them.
+ITEM_NS = 12_000.0
+#: If each core has so much to do, copies that all of them share pay again.
+LARGE_NS = 600_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,9 @@ def choose(
     # and copies for tiles of few rows are slow.
     far = product.a.column != 1 and math.gcd(product.a.column * number.size, 4096) >= 2048
     rows, vectors = _tile(m, n, lanes, machine, most, () if far else made)
-    if machine.has_many_cores:
-        return _grid(product, number, machine, (rows, vectors), far)
+    whole = m * n * k * product.stacks * MULTIPLY / lanes
+    if machine.has_many_cores and whole < machine.cores * LARGE_NS:
+        return _grid(product, number, machine, sharing, (rows, vectors), far)
     panel = vectors * lanes
     panels, tiles = -(-n // panel), -(-m // rows)
 
@@ -153,7 +158,12 @@ def choose(
 
 
 def _grid(
-    product: Product, number: Number, machine: Machine, tile: tuple[int, int], far: bool
+    product: Product,
+    number: Number,
+    machine: Machine,
+    sharing: bool,
+    tile: tuple[int, int],
+    far: bool,
 ) -> MatmulPlan:
     """The plan for many cores: each has a rectangle of the result, and copies of its own of what it
     reads for that. To write to memory that other cores have read takes longer than to copy it
@@ -170,7 +180,7 @@ def _grid(
         seldom = product.m <= 3 * rows or product.b.row * k * number.size <= blocks.near
         b = "place" if panels == 1 or seldom else "own"
     if far and panels > 2 and k >= 128:
-        a = "own"
+        a = "shared" if sharing else "own"
     terms = k if k * line <= blocks.panels else even(k, blocks.panels // line // 2)
     if a == "own":
         terms = even(terms, TERMS)
@@ -191,14 +201,15 @@ def _grid(
     _, high, wide = best
     if b == "own":
         wide = min(wide, max(1, blocks.panels // (terms * line)))
-    # Two items for each core, if that costs little: one that is disturbed leaves some to others.
-    again_a = high * moved_a if a == "own" else 0.0
-    again_b = wide * moved_b if b == "own" else 0.0
-    if min(again_a, again_b) + BEGIN < 0.1 * high * wide * each:
-        if wide > 1 and (again_a <= again_b or high == 1):
-            wide = -(-wide // 2)
-        else:
-            high = -(-high // 2)
+    # Some cores are slower than others, as their machine does other work: each gets several items.
+    # Along the columns that costs nothing if a is read in place: it stays in the core's cache.
+    if a != "own":
+        wide = -(-wide // max(1, min(wide, int(high * wide * each / ITEM_NS))))
+    pieces = max(1, min(high, int(high * wide * each / ITEM_NS)))
+    again = 0.0 if b == "place" else wide * moved_b
+    while pieces > 1 and (again + BEGIN) * pieces > 0.1 * high * wide * each:
+        pieces -= 1
+    high = -(-high // pieces)
     if terms < k:
         wide = min(wide, max(1, blocks.sums // (rows * line)))
         high = min(high, max(1, blocks.sums // (rows * line * wide)))
