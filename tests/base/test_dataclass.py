@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+import weft
 from weft.base import dataclass as module
+from weft.base.device import Device
 
 OURS, STANDARD = module._dataclass, dataclasses.dataclass
 OPTIONS = [
@@ -118,6 +120,17 @@ def test_values_are_pickled_and_shown_in_signatures() -> None:
     assert pickle.loads(pickle.dumps(Kept(1, (2,)))) == Kept(1, (2,))
     assert str(inspect.signature(Kept)) == "(x: 'int', y: 'tuple[int, ...]' = ())"
     assert {Kept(1): 2}[Kept(1)] == 2
+
+
+def test_captured_code_makes_and_compares_them() -> None:
+    @weft.compile
+    def f(x: Any, name: str) -> Any:
+        return x * 2 if Device(name) == Device("cpu") else x
+
+    for _ in range(2):  # before and after the methods are compiled
+        assert float(f(weft.asarray(3.0), "cpu")) == 6.0
+    assert Device("cpu") in {Device("cpu"): 1}
+    assert float(f(weft.ones(1), "cpu").sum()) == 2.0
 
 
 def test_modules_that_import_weft_loads_use_it() -> None:

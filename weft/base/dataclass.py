@@ -130,7 +130,8 @@ def _compile_methods(cls: Any, compiled: list[str], frozen: bool) -> dict[str, A
     }
     text = "\n".join(f"def {name}" + "\n    ".join(lines[name]) for name in compiled)
     made: dict[str, Any] = {}
-    exec(compile(text, f"<methods of {cls.__qualname__}>", "exec"), names, made)
+    # The file says that it is code of ours, to tracebacks and captures.
+    exec(compile(text, __file__, "exec"), names, made)
     for name, function in made.items():
         function.__qualname__, function.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
     return made

@@ -42,7 +42,7 @@ from weft.capture.watch import (
     operators,
     printing,
 )
-from weft.capture.watch.first_calls import is_unprepared
+from weft.capture.watch.deferred_calls import is_unprepared
 from weft.capture.watch.follow import needs_numbers, reads_unseen
 from weft.capture.watch.origin import Origin
 from weft.capture.watch.settled_numbers import settled, settled_call

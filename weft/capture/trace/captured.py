@@ -36,13 +36,20 @@ from weft.capture.trace.data_sizes import Run, with_asked_sizes
 from weft.capture.trace.fast_path import fast_path, has_fast_path
 from weft.capture.trace.inspectable import Inspectable, Recording
 from weft.capture.trace.inspectable import Policy as Policy
-from weft.capture.trace.miss import Miss, is_rounding
 from weft.capture.trace.path_results import Numbers, finish
 from weft.capture.trace.programs import Execute as Execute
 from weft.capture.trace.programs import Prepare as Prepare
 from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
-from weft.capture.trace.repeated import MANY, Cause, cause_of, cause_of_answer, said
+from weft.capture.trace.repeated import (
+    MANY,
+    Cause,
+    Miss,
+    cause_of,
+    cause_of_answer,
+    is_rounding,
+    said,
+)
 from weft.capture.trace.second_sight import SecondSight, is_about_structure
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key
 from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan

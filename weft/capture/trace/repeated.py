@@ -1,14 +1,16 @@
-"""A function that is recorded again and again: which guard fails, how often, and what to do."""
+"""A call that no recording fits: why, and what to do if that happens again and again."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.capture.trace.segments import Question
+from weft.base.dataclass import dataclass
+from weft.capture.trace.segments import Question, Segment
 from weft.capture.watch.guards import Guard
 from weft.core.number import CLASSES
 
@@ -21,6 +23,29 @@ class Cause(NamedTuple):
 
     text: str
     advice: str
+
+
+#: Two roundings of one number differ by no more than this, relatively. Of other numbers nothing is
+#: known: the question may be another one, where Python's own order of a set decides what is asked.
+ROUNDING = 1e-5
+
+
+def is_rounding(answer: Any, recorded: Any) -> bool:
+    """Whether a program's answer is that of the recording but for rounding."""
+    if type(answer) is not float or type(recorded) is not float:
+        return False
+    return math.isclose(answer, recorded, rel_tol=ROUNDING)
+
+
+@dataclass(eq=False, slots=True)
+class Miss:
+    """A call that no recorded path fits: the segments it took, and why it stopped there."""
+
+    taken: list[Segment]
+    reason: str = ""  # "": it is not known yet why none of the candidates was usable
+    cause: Cause | None = None
+    candidates: Sequence[Segment] = ()
+    waits: bool = False  # is a structure not recorded, because it is seen for the first time?
 
 
 _NUMBER = (

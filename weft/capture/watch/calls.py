@@ -15,8 +15,7 @@ from weft.autodiff.function import Function
 from weft.base.source import is_own
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
-from weft.capture.watch.deferred_calls import defer
-from weft.capture.watch.first_calls import is_unprepared, prepare
+from weft.capture.watch.deferred_calls import defer, is_unprepared, prepare
 from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.settled_numbers import settled_call

@@ -1,9 +1,15 @@
-"""Deferred calls: not followed, but made after each run of the graph, as effects.
+"""Calls that are made at another time: after each run of the graph, or before the recording.
+
+Deferred calls are not followed, but made after each run of the graph, as effects.
 
 A learning rate schedule computes in Python with a count that changes at every call. Following it
 would mean a new recording for each step. So the call becomes an effect, in order with the others.
 That is right if the rest of the run does not depend on what the call changes. If it does, the run
 is recorded again, and such calls are followed (`DeferredCalls.clash`).
+
+What a first call makes and later ones find is made before the recording, so that there is one: the
+moments of an optimizer are made in its first step. If the recording did that, it would be of no use
+afterwards.
 """
 
 from __future__ import annotations
@@ -17,8 +23,11 @@ from weft.base.source import is_own
 from weft.capture.watch.follow import FOLLOW, policy
 from weft.capture.watch.stores import instance_dict
 from weft.core.bind import recorder
+from weft.core.changing_numbers import unrecorded
 from weft.core.counted import Counted
+from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor
+from weft.record.control.nested import graph_recorder
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -109,3 +118,29 @@ def defer(hooks: Hooks, function: Any, args: tuple[Any, ...], kwargs: dict[str, 
             seen.store.complete = False  # earlier reads no longer tell its contents
     watch.effect(f"{known.origin.text}.{function.__name__}(…)", function, known.origin, *args[1:])
     return True
+
+
+# --- what first calls make ------------------------------------------------------------------------
+
+
+def is_unprepared(function: Any) -> bool:
+    """Whether nothing is made before calls of a function."""
+    return "prepared_by" not in function.__dict__
+
+
+def prepare(hooks: Hooks, function: Any, args: tuple[Any, ...]) -> None:
+    """Before a method that is marked by `prepared_by` is followed."""
+    watch, obj = hooks.watch, args[0]
+    if not watch.active or watch.tensors is None or watch.known(obj) is None:
+        return
+    state = watch.known(obj.state)
+    if graph_recorder() is None or (state is not None and state.store is not None):
+        return  # what is in there was read already
+    made = unrecorded(_made, getattr(obj, function.prepared_by))
+    if made:
+        watch.on_error.append(lambda: [obj.state.pop(key, None) for key in made])
+
+
+def _made(method: Any) -> Any:
+    with no_grad():
+        return method()

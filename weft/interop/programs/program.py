@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.capture.trace.captured import Captured
 from weft.capture.trace.inspectable import Policy, Recording
-from weft.capture.trace.miss import Miss
+from weft.capture.trace.repeated import Miss
 from weft.compile import builder_of
 from weft.core.grad_mode import no_grad
 from weft.core.tensor import Tensor, wrap
