@@ -7,40 +7,41 @@ asks a tensor for its value, the nodes so far are computed on the numbers of thi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from weft.autodiff import engine
-from weft.autodiff.conditional_gradients import Doubts
-from weft.autodiff.node import with_shape
+from weft.autodiff.node import Node as HistoryNode
+from weft.autodiff.node import count, hooks_of, with_shape
 from weft.autodiff.transforms.levels import check_open
 from weft.base.asked_sizes import AskedSizes
 from weft.base.device import CPU
 from weft.base.dim_algebra import Dim
 from weft.base.dims import bind_dims, dims_in
 from weft.base.dtypes import int64
-from weft.base.errors import GradientError, WeftError
+from weft.base.errors import WeftError
 from weft.base.pytree import tree_flatten
 from weft.base.source import user_location
 from weft.capture.from_source.held import Maybe, undefined, use_all
 from weft.capture.from_source.run import Flow
+from weft.capture.hooks import Hooks
 from weft.capture.trace.binding import Binding
 from weft.capture.trace.data_sizes import COMPARISONS, RecordedDataSizes
-from weft.capture.trace.histories import HistoryRecorder
 from weft.capture.trace.new_leaves import (
     begins_to_learn,
     new_leaves,
     sets_requires_grad,
-    unread_leaves,
 )
-from weft.capture.trace.recorded_backward import BARRED, NoNumbers, barred, conflicts, needed
+from weft.capture.trace.recorded_backward import NoNumbers, record_backward
 from weft.capture.trace.result_leaves import as_result, is_plain, with_plain_keys
-from weft.capture.trace.segments import Ending, PathBackward, Question, Segment, array_tensor
+from weft.capture.trace.segments import Ending, Question, Segment, array_tensor
 from weft.capture.trace.sizes import RecordedSizes
+from weft.capture.watch.calls import callable_for
 from weft.capture.watch.effects import tensors_in
 from weft.capture.watch.origin import Origin, PlaceKey, input_name, pinned, place_key
+from weft.capture.watch.refusals import NotKept
 from weft.capture.watch.texts import TextParts
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch
@@ -60,10 +61,10 @@ from weft.ir.types import TensorType
 from weft.ops.cards import DIM_SIZE
 from weft.ops.effects import apart, drawn_by, silently
 from weft.ops.identity import ASSUME_SHAPE
-from weft.record.recorder import Written
+from weft.record.recorder import GraphRecorder, Written
 
 
-class TraceRecorder(HistoryRecorder):
+class TraceRecorder(GraphRecorder):
     """Records one run of a function.
 
     records    whether control flow on tensors becomes part of the graph (see `Watch`)
@@ -80,6 +81,7 @@ class TraceRecorder(HistoryRecorder):
         fallback: str = "error",
     ) -> None:
         super().__init__(Graph("trace"))
+        self._began = next(count)  # histories with lower numbers are from outside
         self.watch = Watch(self, records)
         self.flow = Flow(self.watch)
         self.flow.fallback = fallback
@@ -165,10 +167,6 @@ class TraceRecorder(HistoryRecorder):
         tensor._data = SymbolicArray(value, self)
         return shape
 
-    def guard_sizes(self, origin: Origin, shape: tuple[int, ...]) -> None:
-        assert self.sizes is not None
-        self.sizes.guard_axes(origin, shape)
-
     def restore(self) -> None:
         super().restore()
         for held in self._stand_ins:
@@ -233,14 +231,41 @@ class TraceRecorder(HistoryRecorder):
         found = self._lifted.get(id(tensor))
         return None if found is None else found[1]
 
+    # --- histories from outside ---------------------------------------------------------------
+    # Hooks of a tensor from outside are guarded and followed like other user code. A backward that
+    # continues into ops from outside depends on how these were computed, which no guard can check:
+    # such a run is refused.
+
+    def met(self, node: HistoryNode, goes_on: bool) -> None:
+        if node.number > self._began:
+            return
+        if goes_on:
+            # Before it frees them: then Python runs the call.
+            raise NotKept("a backward pass continues into ops from outside")
+        tensor = self._tensor_of(node)
+        if (tensor is None or not self.watch.hooks(tensor, node)) and hooks_of(node):
+            self.refuse("a tensor that was not reached from outside has a hook")
+
+    def _tensor_of(self, node: Any) -> Tensor | None:
+        """The tensor from outside that has this history."""
+        if node.is_leaf:
+            found: Tensor | None = node.variable
+            return found
+        return next((x for x, _ in self._lifted.values() if x._node is node), None)
+
+    def followed(self, function: Any) -> Any:
+        if not self.watch.active:
+            return function
+        return callable_for(Hooks(self.watch, None), function)
+
+    # --- questions ----------------------------------------------------------------------------
+
     def refuse(self, reason: str) -> None:
         where = user_location()
         self.refusals.append(f"{reason} at {where}" if where else reason)
 
     def python_effects(self) -> int:
         return len(self.watch.effects)
-
-    # --- questions ----------------------------------------------------------------------------
 
     def ask(self, tensor: Tensor, question: str) -> Any:
         return self._ask(self.value_of(tensor), "numpy" if question == "repr" else question)
@@ -373,7 +398,6 @@ class TraceRecorder(HistoryRecorder):
         use_all(self.flow, result, lists=True)
         binding = Binding(self.value_of, self._outside)
         made, keep, output = binding.made, binding.kept, binding.output
-        keep_alive: list[Tensor] = []
         for origin in self._origins.values():  # those that are read come first
             binding.place(origin)
         leaves, structure = tree_flatten(with_plain_keys(result))
@@ -392,22 +416,22 @@ class TraceRecorder(HistoryRecorder):
         written = self.written.values()
         writes = [write for entry in written for write in self._writes(entry, binding)]
         places: dict[int, int | Given] = {}
-        for tensor in tensors_in(self.watch.effects, self.args, self.kwargs):
+        in_effects = tensors_in(self.watch.effects, self.args, self.kwargs)
+        for tensor in in_effects:
             found = binding.given(tensor)
             places[id(tensor)] = output(tensor) if found is None else found
-            keep_alive.append(tensor)
         leaves_made = new_leaves(keep, output, binding.given)
         own = {made[leaf.output]: leaf.output for leaf in leaves_made if leaf.learns}
         tracked = [
-            i for i, tensor in enumerate(keep) if tensor._node is not None and made[i] not in own
+            i
+            for i, tensor in enumerate(keep)
+            if self.differentiated and tensor._node is not None and made[i] not in own
         ]
-        if not self.differentiated:
-            tracked = []
         forward = len(self.graph.nodes)
         backward_at = self._backward_at
         leaves_kept = [keep[i] for i in own.values()]
         results = [keep[i] for i in tracked]
-        backward = self._backward(results, forward, leaves_kept) if tracked else None
+        backward = record_backward(self, results, forward, leaves_kept) if tracked else None
         if backward is None:
             tracked = []
         self._all_nodes = list(self.graph.nodes)
@@ -430,14 +454,13 @@ class TraceRecorder(HistoryRecorder):
             tuple(leaves_made),
             tuple([effect.description for effect in self.watch.effects]),
         )
-        effects = list(self.watch.effects)
         return Ending(
             signature,
             binding.origins,
             made,
-            effects,
+            list(self.watch.effects),
             places,
-            keep_alive,
+            in_effects,
             backward,
             backward_at,
             learns=list(self.learns.values()),
@@ -485,85 +508,6 @@ class TraceRecorder(HistoryRecorder):
         if value is None and grad == SAME:
             return []
         return [Write(binding.place(origin), value, history, grad)]
-
-    def _backward(
-        self, results: list[Tensor], forward: int, own: Sequence[Tensor] = ()
-    ) -> PathBackward | None:
-        """Run autograd on the symbolic results: the nodes that it records are the backward.
-
-        None: it is not known in advance, and the call is no recording.
-        """
-        by_node = {self._node_of(tensor): (tensor, value) for tensor, value in self.lifted()}
-        lifted = [pair for node, pair in by_node.items() if node is not None]
-        new = [(leaf, self.value_of(leaf)) for leaf in own]  # these come last
-        unread = unread_leaves(self.written, self._lifted)
-        cotangents = [Value(type_of(result), f"g{i}") for i, result in enumerate(results)]
-        starts = [symbolic(value, self) for value in cotangents]
-        roots = [(r._node, g) for r, g in zip(results, starts, strict=True)]
-        targets = [self._node_of(tensor) for tensor, _ in [*lifted, *new]]
-        targets += [entry.node for entry in unread]
-        doubts: Doubts = {}
-
-        def differentiate(roots: Sequence[tuple[Any, Tensor]]) -> Any:
-            doubts.clear()
-            return engine.run(
-                roots, keep=True, create=True, targets=targets, cut=True, doubts=doubts
-            )
-
-        freed: dict[int, GradientError] = {}
-        attempts = forward
-        try:
-            with self.watch.reopened() as effects:
-                try:
-                    caught = differentiate(roots)
-                except BARRED:
-                    freed = barred(roots, differentiate)
-                    attempts = len(self.graph.nodes)
-                    left = [i for i in range(len(roots)) if i not in freed]
-                    results = [results[i] for i in left]
-                    cotangents = [cotangents[i] for i in left]
-                    caught = differentiate([roots[i] for i in left]) if left else {}
-        except NoNumbers:
-            self.refuse("a hook asks for the value of a gradient that arrives after the call")
-            return None
-        if not results:
-            sources = [value for _, value in [*lifted, *new]]
-            nothing: list[Value | None] = [None] * len(sources)
-            return PathBackward([], sources, [], nothing, nothing, freed)
-        if effects:
-            self.refuse(
-                "a hook or a backward of a Function writes to Python objects after the call"
-            )
-            return None
-        lifted += [(x.tensor, self._lift_old(x)) for x in unread if x.node in caught]
-        lifted += new
-        targets = [self._node_of(tensor) for tensor, _ in lifted]
-        found = [caught.get(node) for node in targets]
-        gradients = [None if g is None else self.value_of(g) for g in found]
-        conditions = [doubts.get(node) for node in targets]
-        there = [None if c is None else self.value_of(c) for c in conditions]
-        nodes = self.graph.nodes[attempts:]
-        wanted = [*gradients, *there]
-        nodes = [*needed(self.graph.nodes[forward:attempts], nodes, wanted), *nodes]
-        sources = [value for _, value in lifted]
-        shared = conflicts([result._node for result in results], frozenset(targets))
-        return PathBackward(nodes, sources, cotangents, gradients, there, freed, shared)
-
-    def _lift_old(self, entry: Written) -> Value:
-        """The input for the value of a leaf before a write: its gradient belongs to that."""
-        if entry.data.__class__ is SymbolicArray:  # with symbolic sizes
-            known: Value = entry.data.value
-            self._lifted[id(entry.tensor)] = (entry.tensor, known)
-            return known
-        old = wrap(entry.data)
-        origin = self.watch.origin_of(entry.tensor) or pinned(entry.tensor, "a tensor")
-        value = self._input(type_of(old), origin, old)
-        self._lifted[id(entry.tensor)] = (entry.tensor, value)
-        return value
-
-    def _node_of(self, tensor: Tensor) -> Any:
-        entry = self.written.get(id(tensor))
-        return tensor._node if entry is None or id(tensor) in self.learns else entry.node
 
 
 def _is_typed(node: Node) -> bool:

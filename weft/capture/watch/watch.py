@@ -412,9 +412,10 @@ class Watch:
         shape = self.tensors and self.tensors.sized(value, origin, facts, in_module)
         if shape:
             assert self.tensors is not None
+            assert self.tensors.sizes is not None
             facts, holder = replace(facts, shape=shape), None
             self.guard("tensor", origin, facts)
-            self.tensors.guard_sizes(origin, shape)
+            self.tensors.sizes.guard_axes(origin, shape)
         grouped = holder if facts.leaf is not False else None
         self.guard("tensor", origin, facts, holder=grouped)
         if facts.leaf is None and holder is not None and holder.grouped:
