@@ -41,15 +41,7 @@ from weft.capture.trace.programs import Execute as Execute
 from weft.capture.trace.programs import Prepare as Prepare
 from weft.capture.trace.recompute_choice import budget_trouble
 from weft.capture.trace.recorder import TraceRecorder
-from weft.capture.trace.repeated import (
-    MANY,
-    Cause,
-    Miss,
-    cause_of,
-    cause_of_answer,
-    is_rounding,
-    said,
-)
+from weft.capture.trace.repeated import MANY, Cause, Miss, cause_of, is_rounding, said
 from weft.capture.trace.second_sight import SecondSight, is_about_structure
 from weft.capture.trace.segments import Ending, Segment, acts, answer_key
 from weft.capture.trace.sizes import RecordedSizes, SizeHistory, SizePlan
@@ -328,7 +320,7 @@ class Captured(Inspectable, Generic[P, R]):
                 where = f" at {question.location}" if question.location else ""
                 known = ", ".join(f"{a!r:.30}" for a in list(segment.answers.values())[:4])
                 reason = f"{question.kind} of a tensor{where} was {answer!r:.60}, recorded: {known}"
-                return Miss(taken, reason, cause_of_answer(question))
+                return Miss(taken, reason, cause_of(question))
             for part, form in zip(taken, forms, strict=True):
                 if part.ready is not form:
                     # Another thread has just recorded a path that uses more of this segment.

@@ -70,26 +70,20 @@ ADVICE = {
 _NUMBERS = tuple(CLASSES.values())
 
 
-def cause_of(guard: Guard) -> Cause:
-    """The cause of a recording that a guard led to."""
-    advice = ADVICE.get(guard.kind, "see `recordings`")
-    if guard.kind == "value" and isinstance(guard.expected, (*_NUMBERS, np.number)):
+def cause_of(failed: Guard | Question) -> Cause | None:
+    """The cause of a recording that a guard led to, or another answer of a tensor; None for a
+    branch, which has two."""
+    where = f" at {failed.location}" if failed.location else ""
+    if isinstance(failed, Question):
+        advice = "Python needs this number: keep to tensors there"
+        text = f"{failed.kind} of a tensor"
+        return None if failed.kind == "bool" else Cause(f"{text}{where}", advice)
+    advice = ADVICE.get(failed.kind, "see `recordings`")
+    if failed.kind == "value" and isinstance(failed.expected, (*_NUMBERS, np.number)):
         advice = _NUMBER
-    elif guard.kind == "value" and isinstance(guard.expected, str):
+    elif failed.kind == "value" and isinstance(failed.expected, str):
         advice = _TEXT
-    where = f" at {guard.location}" if guard.location else ""
-    return Cause(f"{guard.text or guard.description}{where}", advice)
-
-
-def cause_of_answer(question: Question) -> Cause | None:
-    """The cause of a recording for another answer of a tensor; None for a branch: it has two."""
-    if question.kind == "bool":
-        return None
-    where = f" at {question.location}" if question.location else ""
-    return Cause(
-        f"{question.kind} of a tensor{where}",
-        "Python needs this number: keep to tensors there",
-    )
+    return Cause(f"{failed.text or failed.description}{where}", advice)
 
 
 def _asked(recordings: Sequence[Any]) -> str:
