@@ -9,7 +9,9 @@ import pytest
 from hypothesis import settings
 
 import weft.optim  # noqa: F401  (its cards)
+from weft.base import config
 from weft.base.dtypes import _BY_NUMPY, DTYPES
+from weft.core.large import large
 from weft.ir.dispatch import FAMILIES
 from weft.ir.op import OPS
 from weft.passes import pipeline
@@ -18,6 +20,10 @@ from weft.passes import pipeline
 os.environ.setdefault("WEFT_BACKEND", "interpret")
 # Items of work are cut for the same machine everywhere; tests of many cores say so.
 os.environ.setdefault("WEFT_TARGET_CORES", "2")
+# Eager calls are the reference that compiled code is compared with: NumPy computes all of them.
+# Tests of eager kernels say so (tests/runtime/test_eager_kernels.py).
+os.environ.setdefault("WEFT_EAGER", "numpy")
+large.start = config.large_from()
 # What is scheduled is verified before it is compiled.
 os.environ.setdefault("WEFT_VERIFY_PLANS", "1")
 

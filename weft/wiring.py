@@ -33,12 +33,14 @@ from weft.record.control.on_level import on_level, python_effects, use_run
 from weft.record.declared import enter, leave
 from weft.record.make_graph import run_graph
 from weft.runtime.cuda.opening import open_cuda
+from weft.runtime.eager.use import use_kernels
 from weft.runtime.split.devices import use_engines
 
 #: Engines that are opened when they are asked for, and the modules that open them.
 ENGINES = {"ort": "weft.interop.engines.ort", "openvino": "weft.interop.engines.openvino"}
 #: What a layer calls, and what is called.
 CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+    (use_kernels, ()),  # core.bind: what computes calls on large arrays
     (use_tape, (record,)),  # core.bind notes op calls for backward
     (use_graphs, (on_level, python_effects)),  # autodiff.transforms: a function run by its graph
     (use_html, (module_html,)),  # nn.module: what notebooks show of modules

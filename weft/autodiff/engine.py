@@ -42,8 +42,10 @@ from weft.autodiff.save_plan import Absent
 from weft.autodiff.tape import anomaly
 from weft.base.source import with_role, work
 from weft.core.autocast import as_recorded
-from weft.core.bind import decide, quietly, recorder
+from weft.core.bind import decide, recorder
 from weft.core.grad_mode import mode, no_grad
+from weft.core.large import large
+from weft.core.quiet import quietly
 from weft.core.tensor import Tensor, wrap
 from weft.ops.identity import detached
 from weft.ops.index_cards import Patch
@@ -285,7 +287,7 @@ def _sum(a: Any, b: Any, create: bool) -> Any:
     if b.__class__ is Patch:
         return b.plus(a)
     if create or (isinstance(a, _RAW) and isinstance(b, _RAW)):
-        return a + b
+        return large.add(a, b) if a.size >= large.start and not create else a + b
     with no_grad():  # arrays of another device: by its kernels
         return data_of(wrap(a) + wrap(b))
 

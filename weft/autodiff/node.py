@@ -28,6 +28,7 @@ from weft.base.shapes import Shape
 from weft.base.source import SourceLocation, user_location
 from weft.core.bind import recorder, set_grad, update
 from weft.core.grad_mode import enable_grad, no_grad
+from weft.core.large import large
 from weft.core.operands import cast
 from weft.core.structure import changed
 from weft.core.tensor import Tensor, labelled, wrap
@@ -383,6 +384,28 @@ class OpNode(Node):
         with enable_grad() if create else no_grad():
             grads = self._gradients(weft_namespace(), _tensors(g), kept, wanted)
         return grads if create else [data_of(part) for part in grads]
+
+
+class LargeOpNode(OpNode):
+    """A call on large arrays, whose gradients have kernels of their own: see `weft.core.large`."""
+
+    __slots__ = ()
+
+    def apply(
+        self, g: Any, create: bool, keep: bool, wanted: tuple[bool, ...] | None
+    ) -> Sequence[Any]:
+        kept = self.kept
+        if create or kept is FREED or recorder() is not None:
+            return super().apply(g, create, keep, wanted)
+        while kept.__class__ is Dropped:
+            kept = self.kept = kept.restored()
+        shapes = [None if edge is None else edge.shape for edge in self.edges]
+        grads = large.gradients(self.plan, self.attrs, shapes, g, kept, wanted)
+        if grads is None:
+            return super().apply(g, create, keep, wanted)
+        if self.plan.keeps and not keep:
+            self.kept = FREED
+        return grads
 
 
 def _raw(g: Any) -> bool:

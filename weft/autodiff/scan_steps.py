@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.dim_algebra import Dim
-from weft.core.bind import quietly
+from weft.core.quiet import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ir.types import TensorType

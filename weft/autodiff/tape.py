@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weft.autodiff.node import OpNode, count, locate, part_of
+from weft.autodiff.node import LargeOpNode, OpNode, PartNode, count, locate, part_of
 from weft.autodiff.save_plan import ARRAY, ArrayType, SavePlan, make_plan
 from weft.base.errors import GradientError, WeftError
 from weft.core.grad_mode import mode
 from weft.core.tensor import Tensor
 from weft.ir.op import Op
 
-__all__ = ["record"]
+__all__ = ["record", "record_large"]
 
 
 class _Anomaly:
@@ -87,6 +87,18 @@ def record(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) 
         locate(node)
     node.number = next(count)
     out._node = node
+    return out
+
+
+def record_large(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
+    """`record` for a call on large arrays."""
+    record(op, inputs, attrs, out)
+    for part in out if out.__class__ is tuple else (out,):
+        node = part._node
+        if node.__class__ is PartNode:
+            node = node.parent
+        if node.__class__ is OpNode:
+            node.__class__ = LargeOpNode
     return out
 
 

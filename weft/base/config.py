@@ -62,6 +62,25 @@ def verifies_plans() -> bool:
     return os.environ.get("WEFT_VERIFY_PLANS", "0") not in ("", "0")
 
 
+#: From how many elements an array is large, so that eager calls on it are machine code.
+LARGE = 32768
+
+
+def large_from() -> int:
+    """The number of elements from which eager calls are machine code: WEFT_EAGER, "native" (the
+    default) or "numpy" (never), or a number of elements."""
+    asked = os.environ.get("WEFT_EAGER") or "native"
+    if asked == "numpy":
+        return sys.maxsize
+    if asked == "native":
+        return LARGE
+    if asked.isdecimal():
+        return int(asked)
+    raise RangeError(
+        f"WEFT_EAGER is {asked!r}", op="import", hint='"native", "numpy" or a number of elements'
+    )
+
+
 def full_tracebacks() -> bool:
     """Whether tracebacks show the frames of Weft, too: WEFT_TRACEBACK=full."""
     return os.environ.get("WEFT_TRACEBACK", "") == "full"

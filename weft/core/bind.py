@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import contextvars
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,8 +23,10 @@ from weft.base.dtypes import float32
 from weft.base.errors import GradientError
 from weft.core.call_errors import cause, check_devices, explained, mixed
 from weft.core.grad_mode import mode
+from weft.core.large import large
 from weft.core.operand_dtypes import in_dtype
 from weft.core.placement import common_place
+from weft.core.quiet import contexts, new_context, quietly
 from weft.core.tensor import (
     UNASKED,
     Tensor,
@@ -165,30 +166,13 @@ _recording = 0
 _lock = threading.Lock()
 _classes = False  # whether there are classes of tensors whose results are of that class
 
-#: Contexts in which NumPy's floating-point error state is "ignore": 1/0 is inf here, not a
-#: warning, while the user's own NumPy settings stay as they are. Entering a context is several
-#: times cheaper than `np.errstate`. A call takes one from the pool and puts it back, so threads
-#: and ops called inside kernels each have their own; after an error it is simply dropped.
-_quiet: list[Callable[..., Any]] = []
+
+_quiet = contexts  # methods of an imported name are called more slowly
 
 
-def _new_quiet() -> Callable[..., Any]:
-    context = contextvars.Context()  # an empty one: a copy would keep the user's values alive
-    context.run(np.seterr, all="ignore")
-    return context.run
-
-
-def take_quiet() -> Callable[..., Any]:
-    """A context without floating-point warnings, for a thread that calls many kernels in it:
-    `quiet(kernel, *arrays)`. `give_quiet` puts it back."""
-    try:
-        return _quiet.pop()
-    except builtins.IndexError:
-        return _new_quiet()
-
-
-def give_quiet(quiet: Callable[..., Any]) -> None:
-    _quiet.append(quiet)
+def runs_now() -> bool:
+    """Whether op calls of this thread run, and nobody observes or casts them."""
+    return not _recording or not (_thread.recorders or mode.autocast is not None)
 
 
 def _no_tape(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], out: Any) -> Any:
@@ -234,17 +218,24 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     try:
         run = _quiet.pop()
     except builtins.IndexError:
-        run = _new_quiet()
+        run = new_context()
+    note = tape
     try:
         if len(inputs) == 1:
             a = inputs[0]._data
-            out = run(op.kernels[a.__class__][a.dtype], a, **attrs)
+            kernel = op.kernels[a.__class__][a.dtype]
+            if a.__class__ is ndarray and a.size >= large.start:
+                kernel, note = large.kernel(op, kernel), large.tape
+            out = run(kernel, a, **attrs)
         elif len(inputs) == 2 and not attrs and inputs[0]._data.__class__ is ndarray:
             a = inputs[0]._data
             b = inputs[1]._data
             if b.__class__ is not ndarray:
                 return _brought_together(op, inputs, attrs)
-            out = run(op.kernels[ndarray][a.dtype], a, b)
+            kernel = op.kernels[ndarray][a.dtype]
+            if a.size >= large.start or b.size >= large.start:
+                kernel, note = large.kernel(op, kernel), large.tape
+            out = run(kernel, a, b)
         elif inputs:
             arrays = [tensor._data for tensor in inputs]
             a = arrays[0]
@@ -254,6 +245,11 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
             if a.__class__ is not ndarray:
                 check_devices(inputs)
             kernel = op.kernels[a.__class__][arrays[op.dispatch_on].dtype]
+            if a.__class__ is ndarray:
+                for array in arrays:
+                    if array.size >= large.start:
+                        kernel, note = large.kernel(op, kernel), large.tape
+                        break
             out = run(kernel, *arrays, **attrs)
         else:  # no operands: attributes choose the kernel
             family = family_for(attrs["device"])
@@ -263,14 +259,14 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     _quiet.append(run)
     if out.__class__ is not ndarray:
         if not isinstance(out, generic):
-            return tape(op, inputs, attrs, labelled(_wrapped(out), result_class_of(inputs)))
+            return note(op, inputs, attrs, labelled(_wrapped(out), result_class_of(inputs)))
         out = asarray(out)  # NumPy's scalars are 0-d arrays to us
     tensor = Tensor() if not _classes else result_class_of(inputs)()
     tensor._data = out
     tensor._node = None
     for x in inputs:
         if x._node is not None:
-            return tape(op, inputs, attrs, tensor)
+            return note(op, inputs, attrs, tensor)
     return tensor
 
 
@@ -304,10 +300,12 @@ def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, An
             if dtype is b.dtype and a.__class__ is b.__class__ is ndarray and not _recording:
                 kernel = kernel_of(dtype)
                 if kernel is not None:
+                    if a.size >= large.start or b.size >= large.start:
+                        return bind(op, x, y)
                     try:
                         run = _quiet.pop()
                     except builtins.IndexError:
-                        run = _new_quiet()
+                        run = new_context()
                     try:
                         out = run(kernel, a, b)
                     except Exception as error:
@@ -338,11 +336,11 @@ def unary(op: Op, otherwise: Callable[[Any], Any]) -> Callable[[Tensor], Tensor]
             a = x._data
             if a.__class__ is ndarray and not _recording:
                 kernel = kernel_of(a.dtype)
-                if kernel is not None:
+                if kernel is not None and a.size < large.start:
                     try:
                         run = _quiet.pop()
                     except builtins.IndexError:
-                        run = _new_quiet()
+                        run = new_context()
                     try:
                         out = run(kernel, a)
                     except Exception as error:
@@ -376,10 +374,12 @@ def short(
     a = x._data
     if _recording or a.__class__ is not ndarray or op.kernels.overridden:
         return None
+    if a.size >= large.start and not op.view:
+        return None
     try:
         run = _quiet.pop()
     except builtins.IndexError:
-        run = _new_quiet()
+        run = new_context()
     try:
         out = run(kernel, a, argument)
     except Exception:
@@ -409,22 +409,13 @@ def update(op: Op, *operands: Tensor, **attrs: Any) -> None:
         for target, value in zip(operands, out if outputs > 1 else (out,), strict=False):
             rebind(target, value, op.name)
         return
+    if operands[0]._data.size >= large.start and large.update(op, operands, attrs):
+        return
     arrays = [x._data for x in operands[outputs:]]  # before `own`: these must not be written
     try:
         quietly(in_place, *map(own, operands[:outputs]), *arrays, **attrs)
     except Exception as error:
         raise explained(op, operands, attrs, error) from cause(error)
-
-
-def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function with NumPy's floating-point warnings off."""
-    try:
-        run = _quiet.pop()
-    except builtins.IndexError:
-        run = _new_quiet()
-    out = run(function, *args, **kwargs)
-    _quiet.append(run)
-    return out
 
 
 def rebind(target: Tensor, value: Tensor, op: str) -> None:

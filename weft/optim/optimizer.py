@@ -9,12 +9,13 @@ import numpy as np
 
 from weft.base.errors import DTypeError, WeftError
 from weft.base.source import with_role
-from weft.core.bind import quietly, recorder
+from weft.core.bind import recorder
 from weft.core.changing_numbers import prepared_by
 from weft.core.counted import Counted, CountedDict, CountedList, CountedState
 from weft.core.grad_mode import enable_grad, no_grad
 from weft.core.operands import as_number
 from weft.core.parts import Parts, lying_as
+from weft.core.quiet import quietly
 from weft.core.symbolic import SymbolicArray
 from weft.core.tensor import Tensor, labelled, wrap
 from weft.ops.creation import asarray, zeros, zeros_like

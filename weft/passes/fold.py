@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.base.device import CPU
 from weft.base.dim_algebra import Dim
-from weft.core.bind import quietly
+from weft.core.quiet import quietly
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.literal import CONSTANT
 from weft.ir.op import Op

@@ -35,7 +35,11 @@ class PoisonedOutputs(Outputs):
     """New arrays in each run, filled with bytes that are NaN as floats, or arrays of inputs."""
 
     def __init__(
-        self, kinds: Sequence[tuple[tuple[int, ...], Any]], in_place: Mapping[int, int]
+        self,
+        kinds: Sequence[tuple[tuple[int, ...], Any]],
+        in_place: Mapping[int, int],
+        *,
+        keeps: bool = False,
     ) -> None:
         super().__init__(kinds, in_place, keeps=False)
 

@@ -74,11 +74,13 @@ def native(
     optimized: Callable[[], Graph] | None = None,
     passes: bytes | None = None,
     check: bool | None = None,
+    keeps_results: bool = True,
 ) -> Program:
     """The program that runs a graph: machine code, or the interpreter if there is none for it.
 
     `optimized` and `passes`: see `NativeProgram`. `check`: whether the code checks its memory
-    accesses; None uses the default (`weft.base.config.check`).
+    accesses; None uses the default (`weft.base.config.check`). `keeps_results`: whether it keeps
+    arrays of earlier results, to use them again (`weft.runtime.outputs`).
     """
     if any(map(_on_gpu, graph.values())):
         return gpu_program(optimized() if optimized else graph, written)
@@ -89,7 +91,7 @@ def native(
         return InterpretedProgram(optimized() if optimized else graph, reason)
     made = checked_program() if check else NativeProgram
     try:
-        program = made(graph, written, optimized, passes)
+        program = made(graph, written, optimized, passes, keeps_results)
         return SizedProgram(program) if names_of_inputs(graph) else program
     except UnknownSizeError as reason:  # something must know its sizes
         whole, why = optimized() if optimized else graph, reason.message
@@ -160,6 +162,7 @@ class NativeProgram(Program):
         written: Mapping[int, int] | None = None,
         optimized: Callable[[], Graph] | None = None,
         passes: bytes | None = None,
+        keeps_results: bool = True,
     ) -> None:
         """`written`: outputs that replace inputs, by number. They are written to the input's array
         if the code allows it and nobody else holds the array.
@@ -169,6 +172,7 @@ class NativeProgram(Program):
         that produce it, if all are Weft's own."""
         self.captured = graph
         self._optimized = optimized
+        self._keeps_results = keeps_results
         late = late_names(graph)
         #: The outputs whose size the run tells.
         self._boxed = {
@@ -238,7 +242,7 @@ class NativeProgram(Program):
         if self._keeps:
             kinds.append(((1,), np.uint64))
             self._give_back = _GIVE_BACK(self.library.address("give_back"))
-        self._outputs = self.outputs_class(kinds, dict(self.in_place))
+        self._outputs = self.outputs_class(kinds, dict(self.in_place), keeps=self._keeps_results)
         self._direct = (ctypes.c_void_p * max(1, len(self.calls)))()
         self._callback = _CALLBACK(functools.partial(self._cards.call, self._sizes, self._direct))
         run = (ctypes.c_void_p * (SHARED + 1))(
@@ -350,7 +354,8 @@ class NativeProgram(Program):
             return deliver(routing, inputs, other)
 
         run = self.library.address("run")
-        call = native_call(CallPlan(run, self._run, len(self.captured.inputs), results, failed))
+        inputs = len(self.captured.inputs)
+        call = native_call(CallPlan(run, self._run, inputs, results, failed, self._keeps_results))
         return call
 
     def _new_memory(self) -> tuple[int, Any]:

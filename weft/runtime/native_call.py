@@ -68,6 +68,7 @@ class CallPlan:
     entry     the address of `i32 entry(ptr arrays, ptr arena, ptr run)`
     results   one for each output
     failed    called with a nonzero status and the inputs; it returns the outputs, or raises
+    keeps     whether results are kept, to use their arrays again
     """
 
     entry: int
@@ -75,6 +76,7 @@ class CallPlan:
     inputs: int
     results: Sequence[Result]
     failed: Callable[[int, list[Any]], Any]
+    keeps: bool = True
 
 
 class _MethodDef(ctypes.Structure):
@@ -119,7 +121,7 @@ def native_call(
         kept.append(kind)
         in_place = result.in_place if reuses else -1
         words += (in_place, len(shape), ctypes.addressof(sizes), id(kind))
-        words += (result.role, result.to, reuses and in_place < 0)
+        words += (result.role, result.to, reuses and plan.keeps and in_place < 0)
     rows = (ctypes.c_int64 * max(1, len(words)))(*words)
     kept.append(rows)
     table = (ctypes.c_int64 * len(FIELDS))()

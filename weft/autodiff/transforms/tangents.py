@@ -23,8 +23,9 @@ from weft.autodiff import engine
 from weft.autodiff.node import as_array, weft_namespace
 from weft.autodiff.transforms.history import seed
 from weft.base.errors import GradientError
-from weft.core.bind import bind, quietly, recorder
+from weft.core.bind import bind, recorder
 from weft.core.grad_mode import enable_grad
+from weft.core.quiet import quietly
 from weft.core.tensor import Tensor, wrap
 from weft.ir.op import DerivativeRule, Op, Trait
 from weft.ops.cards import ASTYPE, BROADCAST_TO

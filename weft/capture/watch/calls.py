@@ -16,7 +16,7 @@ from weft.base.source import is_own
 from weft.capture.watch import library
 from weft.capture.watch.attributes import class_attribute, is_python_function
 from weft.capture.watch.deferred_calls import defer, is_unprepared, prepare
-from weft.capture.watch.follow import FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
+from weft.capture.watch.follow import COMPOSITE, FOLLOW, TRANSFORMS, WEFT, WRAPPERS, Wrapper, policy
 from weft.capture.watch.origin import static_lookup
 from weft.capture.watch.settled_numbers import settled_call
 from weft.capture.watch.values import is_plain
@@ -28,7 +28,7 @@ from weft.convert.convert import (
     is_converted,
     rebuild,
 )
-from weft.core.bind import quietly
+from weft.core.quiet import quietly
 
 if TYPE_CHECKING:
     from weft.capture.hooks import Hooks
@@ -106,6 +106,8 @@ def call_function(
     if kind == WEFT and code not in WRAPPERS:
         if code is quietly.__code__:  # it only calls what it is given
             return hooks.call(*args, **kwargs)
+        if code is COMPOSITE:
+            return hooks.call(function.__wrapped__, *args, **kwargs)  # type: ignore[attr-defined]
         if code is _APPLY.__code__:
             return function(_with_followed_rules(hooks, args[0]), *args[1:], **kwargs)
         if str(function.__module__).startswith(TRANSFORMS) and args and not function.__dict__:
@@ -156,6 +158,8 @@ def followed(hooks: Hooks, function: Any) -> Any:
         return types.MethodType(followed(hooks, function.__func__), function.__self__)
     if not isinstance(function, types.FunctionType) or is_converted(function):
         return function
+    if function.__code__ is COMPOSITE:
+        return followed(hooks, function.__wrapped__)  # type: ignore[attr-defined]
     remake = function.__dict__.get("remake")
     if remake is not None:  # a transform of a function, as weft.grad(f): that of the followed one
         inner = callable_for(hooks, hooks.attr(function, "transformed"))

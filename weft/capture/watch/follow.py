@@ -14,6 +14,7 @@ import numpy as np
 from weft.base.lazy import Lazy
 from weft.base.source import PACKAGE
 from weft.core.autocast import casting
+from weft.core.composite import composite
 from weft.core.grad_mode import decorated
 
 FOLLOW, WEFT, LIBRARY = "follow", "weft", "library"
@@ -32,6 +33,8 @@ WRAPPERS = frozenset(
     for code in wrapping.__code__.co_consts
     if isinstance(code, types.CodeType)
 )
+#: The wrapper of `composite`, which only matters to eager calls: the function inside is followed.
+[COMPOSITE] = [code for code in composite.__code__.co_consts if isinstance(code, types.CodeType)]
 #: Modules whose functions call the user's functions and record them as nested graphs, and those
 #: that run the graphs of saved programs, which do not change.
 RECORDING = (

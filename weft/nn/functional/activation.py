@@ -12,6 +12,7 @@ from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import normalize_axis
 from weft.core.autocast import autocasts
 from weft.core.bind import bind
+from weft.core.composite import composite
 from weft.core.operands import assign, cast
 from weft.core.tensor import Tensor
 from weft.ops import activations, neural
@@ -157,15 +158,25 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 @autocasts("")
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """The input where it is above 0, else alpha * (exp(input) - 1)."""
+    return _result(input, _elu(input, alpha), inplace, "elu")
+
+
+@composite
+def _elu(input: Tensor, alpha: float) -> Tensor:
     below = alpha * expm1(where(input > 0, 0, input))  # exp of large numbers has no finite slope
-    return _result(input, where(input > 0, input, below), inplace, "elu")
+    return where(input > 0, input, below)
 
 
 @autocasts("")
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """elu with a continuous slope: alpha * (exp(input / alpha) - 1) where not above 0."""
+    return _result(input, _celu(input, alpha), inplace, "celu")
+
+
+@composite
+def _celu(input: Tensor, alpha: float) -> Tensor:
     below = alpha * expm1(where(input > 0, 0, input) / alpha)
-    return _result(input, where(input > 0, input, below), inplace, "celu")
+    return where(input > 0, input, below)
 
 
 @autocasts("")
@@ -174,6 +185,7 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
     return _result(input, _SELU_SCALE * elu(input, _SELU_ALPHA), inplace, "selu")
 
 
+@composite
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input * Φ(input), with Φ the normal distribution; "tanh" asks for an approximation."""
     if approximate == "none":
@@ -186,13 +198,23 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """input * sigmoid(input), also known as swish."""
-    return _result(input, input * sigmoid(input), inplace, "silu")
+    return _result(input, _silu(input), inplace, "silu")
+
+
+@composite
+def _silu(input: Tensor) -> Tensor:
+    return input * sigmoid(input)
 
 
 @autocasts("")
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """input * tanh(softplus(input))."""
-    return _result(input, input * tanh(_softplus(input)), inplace, "mish")
+    return _result(input, _mish(input), inplace, "mish")
+
+
+@composite
+def _mish(input: Tensor) -> Tensor:
+    return input * tanh(_softplus(input))
 
 
 def _softplus(x: Tensor) -> Tensor:
@@ -200,6 +222,7 @@ def _softplus(x: Tensor) -> Tensor:
     return out
 
 
+@composite
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta * input)) / beta; the input itself where beta * input is large."""
     scaled = input * beta
@@ -207,16 +230,19 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 @autocasts("")
+@composite
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(input)), exact also where sigmoid is almost 0 or 1."""
     return negative(_softplus(-input))
 
 
+@composite
 def softsign(input: Tensor) -> Tensor:
     """input / (1 + |input|)."""
     return input / (abs(input) + 1)
 
 
+@composite
 def tanhshrink(input: Tensor) -> Tensor:
     """input - tanh(input)."""
     return input - tanh(input)

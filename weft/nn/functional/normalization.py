@@ -11,6 +11,7 @@ from weft.base.errors import ShapeError
 from weft.base.shapes import Shape, size_of
 from weft.core.autocast import autocasts
 from weft.core.bind import bind
+from weft.core.composite import composite
 from weft.core.grad_mode import no_grad
 from weft.core.operands import assign, cast, constant
 from weft.core.tensor import Tensor, type_of
@@ -47,6 +48,7 @@ def _last_axes(input: Tensor, normalized_shape: Sequence[int], op: str, **given:
 
 
 @autocasts("float32")
+@composite
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -64,6 +66,7 @@ def layer_norm(
 
 
 @autocasts("float32")
+@composite
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -79,6 +82,7 @@ def rms_norm(
     return out if weight is None else out * weight
 
 
+@composite
 def _by_channel(
     out: Tensor, weight: Tensor | None, bias: Tensor | None, op: str, channels: int
 ) -> Tensor:
@@ -100,6 +104,7 @@ def _by_channel(
 
 
 @autocasts("float32")
+@composite
 def group_norm(
     input: Tensor,
     num_groups: int,

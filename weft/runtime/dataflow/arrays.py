@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.bind import bind, give_quiet, take_quiet
+from weft.core.bind import bind
 from weft.core.call_errors import cause, explained
+from weft.core.quiet import give_quiet, take_quiet
 from weft.core.tensor import Tensor, wrap
 from weft.ir.dispatch import family_for
 from weft.ir.op import Op

@@ -1,0 +1,1 @@
+"""Eager calls on large arrays, by machine code."""
