@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from large_works import depth, models
+from large_works import depth, eager, models
 from large_works.base import Large
 
 __all__ = ["GROUPS", "LARGE", "WORKS"]
@@ -10,6 +10,7 @@ __all__ = ["GROUPS", "LARGE", "WORKS"]
 #: Works by group: `python benchmarks/large.py depth` runs one.
 GROUPS: dict[str, list[Large]] = {
     "depth": depth.WORKS,
+    "eager": eager.WORKS,
     "models": models.WORKS,
 }
 LARGE = [large for group in GROUPS.values() for large in group]

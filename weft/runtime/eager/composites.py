@@ -9,15 +9,26 @@ import numpy as np
 
 from weft.autodiff.composite_node import CompositeNode, note_composite
 from weft.autodiff.transforms.reverse import vjp
+from weft.core.large import large
 from weft.core.quiet import quietly
 from weft.core.tensor import Tensor, result_class_of
 from weft.ir.attributes import attr_key
+from weft.runtime.eager import kernels
 from weft.runtime.eager.graphs import Names
 from weft.runtime.eager.kernels import EagerCall, call_known, known_call, made_call, operands_of
 
-__all__ = ["call_composite"]
+__all__ = ["fill"]
 
 ndarray = np.ndarray
+
+
+def fill() -> None:
+    """Let large calls run by what is here, and in `weft.runtime.eager.kernels`."""
+    large.add = kernels.sum_of_large
+    large.composite = call_composite
+    large.gradients = kernels.gradients_of_large
+    large.kernel = kernels.kernel_for_large
+    large.update = kernels.update_large
 
 
 def call_composite(

@@ -1,27 +1,28 @@
-"""Which eager calls are machine code: those on arrays of at least so many elements."""
+"""Fills the slot of `bind` for calls on large arrays; what makes kernels is loaded by the first."""
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
 
 from weft.autodiff.tape import record_large
 from weft.base import config
 from weft.core.large import large
-from weft.runtime.eager.composites import call_composite
-from weft.runtime.eager.kernels import (
-    gradients_of_large,
-    kernel_for_large,
-    sum_of_large,
-    update_large,
-)
 
 __all__ = ["use_kernels"]
 
 
 def use_kernels() -> None:
-    """Fill the slot of `bind`."""
-    large.kernel = kernel_for_large
+    for slot in ("add", "composite", "gradients", "kernel", "update"):
+        setattr(large, slot, _loaded_first(slot))
     large.tape = record_large
-    large.gradients = gradients_of_large
-    large.update = update_large
-    large.add = sum_of_large
-    large.composite = call_composite
     large.start = config.large_from()
+
+
+def _loaded_first(slot: str) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        importlib.import_module("weft.runtime.eager.composites").fill()
+        return getattr(large, slot)(*args)
+
+    return call
