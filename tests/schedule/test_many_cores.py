@@ -178,8 +178,8 @@ def test_small_programs_are_not_shared(cores: int) -> None:
     assert len(NativeProgram(graph).kernels) >= 2
 
 
-@pytest.mark.parametrize("count", [1, 2, 16, 64])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 64])
 def test_a_machine_of_few_cores_is_cut_as_ever(count: int) -> None:
     machine = Machine("x86_64-unknown-linux-gnu", "generic", "", 32, cores=count)
-    assert machine.parts(16) == (16 if count < 4 else max(16, 2 * count))
-    assert machine.has_many_cores == (count >= 4)
+    assert machine.parts(16) == (16 if count < 8 else 2 * count)
+    assert machine.has_many_cores == (count >= 8)

@@ -17,7 +17,7 @@ from weft.codegen import llvm
 __all__ = ["Caches", "Machine", "container_cores", "host"]
 
 #: From so many cores on, items of work are cut so that each core gets some.
-MANY = 4
+MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
