@@ -57,19 +57,19 @@ def joined(parts: list[list[list[int]]]) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 @pytest.mark.parametrize("uneven", ["pad", "drop"])
 def test_parts_are_those_of_one_process(name: str, ranks: int, uneven: str) -> None:
-    """Batches of 6 and a last one of 4: three ranks do not divide it."""
+    """Batches of 6, which four ranks do not divide, and a last one of 4, which three do not."""
     make = MAKERS[name]
     parts = [read(make(part=Part(place, ranks), uneven=uneven)) for place in range(ranks)]
     found = joined(parts)
-    wanted = read(make())
-    if ranks == 3:
-        wanted = [
-            batch if len(batch) == 6 else batch + batch[:2] if uneven == "pad" else batch[:3]
-            for batch in wanted
-        ]
+    wanted = [
+        batch + batch[: -len(batch) % ranks]
+        if uneven == "pad"
+        else batch[: len(batch) // ranks * ranks]
+        for batch in read(make())
+    ]
     assert found == wanted
     if name != "stream" and name != "batch sampler":
         assert len(make(part=Part(0, ranks), uneven=uneven)) == len(wanted) // 2
@@ -144,6 +144,7 @@ def test_other_orders_are_noticed() -> None:
 
 ERRORS = {
     "3 do not divide it": {"batch_size": 4, "part": Part(0, 3)},
+    "leaves nothing for 3 ranks": {"batch_size": 2, "part": Part(0, 3), "uneven": "drop"},
     "last batch has 4 samples, which 3": {"batch_size": 6, "part": Part(0, 3)},
     "not one of 'pad', 'drop'": {"batch_size": 6, "part": Part(0, 2), "uneven": "wrap"},
     "needs a batch_size": {"batch_size": None, "part": Part(0, 2)},

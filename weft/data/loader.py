@@ -153,8 +153,15 @@ class DataLoader:
     def _cannot_cut(self, part: Part) -> str | None:
         """What is wrong with the sizes of batches, where nobody says what to do with them."""
         size = self.batch_size or 1
-        if size % part.count:
-            return f"batch_size {size} is that of all ranks, and {part.count} do not divide it"
+        if size % part.count and self.uneven is None:
+            return (
+                f"batch_size {size} is that of all ranks, and {part.count} do not divide it: say "
+                'uneven="pad" or uneven="drop", or choose another'
+            )
+        if size < part.count and self.uneven == "drop":
+            return (
+                f"of a batch of {size} samples, uneven='drop' leaves nothing for {part.count} ranks"
+            )
         last = 0 if self._iterable else len(self.dataset) % size
         if last % part.count and not self.drop_last and self.uneven is None:
             return (
