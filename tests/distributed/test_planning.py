@@ -421,6 +421,25 @@ def test_the_plan_is_the_best_of_all(
     assert found.prediction.seconds == everything(step, cluster)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_the_plan_of_a_random_step_is_the_best_of_all(seed: int) -> None:
+    numbers = random.Random(seed)
+    widths = [numbers.choice((48, 256, 1000, 4096, 8192)) for _ in range(numbers.choice((3, 4)))]
+    batch = numbers.choice((4, 6, 12))
+    devices = numbers.choice((2, 3, 4))
+    memory = 2.02e9 + numbers.choice((0.3, 1.0, 3.0)) * 12e0 * sum(
+        map(prod, itertools.pairwise(widths))
+    )
+    cluster = small_cluster(devices, memory, per_node=devices)
+    step = mlp(tuple(widths), batch)
+    wanted = everything(step, cluster)
+    try:
+        found = distributed.plan(step, cluster).prediction.seconds
+    except DistributedError:
+        found = float("inf")
+    assert found == wanted
+
+
 def test_a_plan_says_what_it_chose_and_rejected_and_why() -> None:
     found = distributed.plan(mlp((8192, 8192, 8192, 8192), 12), small_cluster(8), pipeline=1)
     report = found.explain()
