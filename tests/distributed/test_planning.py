@@ -394,6 +394,7 @@ def everything(step: distributed.Outline, cluster: Cluster) -> float:
                     break
                 run = run_of(costs, plan, least_memory=thrifty)
                 assert run.bound() <= found.seconds * (1 + 1e-9), plan
+                assert run.least_seconds() <= found.seconds, plan
                 assert run.memory_floor() <= found.memory, plan
                 if found.fits:
                     best = min(best, found.seconds)

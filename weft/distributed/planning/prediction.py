@@ -395,6 +395,19 @@ class StepRun:
         each = max(self.work / self.plan.pipeline, longest)  # of the stage that works most
         return max(self.count * each, self.work)
 
+    def least_seconds(self) -> float:
+        """A bound that knows the cuts: a device waits for the first forward of those before it, and
+        they for its last backward, while it updates."""
+        plan = self.plan
+        forward, backward = self.times()
+        found = before = after = 0.0
+        for device in range(plan.pipeline):
+            work = self.count * (sum(forward[device]) + sum(backward[device]))
+            found = max(found, before + work + max(after, self.update(device)))
+            before += forward[device][0]
+            after += backward[device][0]
+        return found * (1 - 1e-9)
+
     def memory_floor(self) -> float:
         """The least bytes on the fullest device, without activations."""
         weights = sum(found.weights + found.gradients for found in self.spreads)

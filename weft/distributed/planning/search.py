@@ -357,9 +357,14 @@ class _Search:
     def _take(self, made: ParallelPlan, thrifty: bool) -> None:
         for cuts in self._cuts(made):
             try:
-                found = predict(self.costs, replace(made, cuts=cuts), least_memory=thrifty)
+                run = run_of(self.costs, replace(made, cuts=cuts), least_memory=thrifty)
+                least = run.least_seconds()
             except DistributedError:  # equal layers cannot be shared evenly
                 continue
+            if self.best is not None and least >= self.best.seconds:
+                self._note(run.plan, "slower, by a bound", least, at_least=True)
+                continue
+            found = run.prediction(keep_tasks=False)
             self.tried += 1
             if not found.fits:
                 continue

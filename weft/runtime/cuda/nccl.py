@@ -7,6 +7,8 @@ on CuPy's current stream: nobody waits for them but what reads their results.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +40,9 @@ COMPARED = 64
 
 def _library(cupy: Any) -> Any:
     found = getattr(cupy.cuda, "nccl", None)
+    if found is None:  # it is loaded when somebody asks for it
+        with contextlib.suppress(ImportError):
+            found = importlib.import_module("cupy.cuda.nccl")
     if found is None or not getattr(found, "available", True):
         raise DistributedError(
             "CuPy finds no NCCL, which carries arrays between GPUs",
