@@ -85,12 +85,13 @@ class Costs:
 
     def spreads(self, plan: ParallelPlan, *, least_memory: bool = False) -> dict[int, Spread]:
         """What each kind of unit costs, by kind."""
+        several = plan.tensor > 1  # on one device there is nothing to decide
         key = _Key(
             plan.tensor,
             plan.micro_batch,
-            plan.recompute,
-            plan.sequence,
-            least_memory,
+            several and plan.recompute,
+            several and plan.sequence,
+            several and least_memory,
             tuple(sorted(plan.layouts.items())),
         )
         found = self._found.get(key)
