@@ -22,7 +22,7 @@ SECONDS = 20.0
 available = True
 log: list[str] = []
 _numbers = itertools.count(1)
-_meetings: dict[tuple[int, ...], _Meeting] = {}
+_meetings: dict[bytes, _Meeting] = {}
 _lock = threading.Lock()
 _open = threading.local()  # calls of this thread between groupStart and groupEnd
 
@@ -33,8 +33,8 @@ class _Meeting:
         self.barrier = threading.Barrier(size)
 
 
-def get_unique_id() -> tuple[int, ...]:
-    return (next(_numbers), *[-7] * 127)
+def get_unique_id() -> bytes:
+    return next(_numbers).to_bytes(8, "big") + bytes([249] * 120)
 
 
 def groupStart() -> None:
@@ -54,7 +54,7 @@ def _at(address: int, count: int, number: int) -> Any:
 
 
 class NcclCommunicator:
-    def __init__(self, ranks: int, name: tuple[int, ...], rank: int) -> None:
+    def __init__(self, ranks: int, name: bytes, rank: int) -> None:
         if len(name) != 128:
             raise ValueError("not the id of a communicator")
         with _lock:

@@ -61,10 +61,12 @@ class NcclGroup:
         self._cupy = cupy
         self._calls = 0
         self._nccl = nccl = _library(cupy)
-        mine = nccl.get_unique_id() if near.rank == 0 else (0,) * 128
-        number = near.broadcast(np.array(mine, np.int64), 0)
+        # Bytes; of older versions of CuPy, a tuple of signed numbers.
+        mine = nccl.get_unique_id() if near.rank == 0 else bytes(128)
+        told = near.broadcast(np.array([isinstance(mine, bytes), *mine], np.int64), 0).tolist()
+        name = bytes(told[1:]) if told[0] else tuple(told[1:])
         try:
-            self._comm = nccl.NcclCommunicator(near.size, tuple(number.tolist()), near.rank)
+            self._comm = nccl.NcclCommunicator(near.size, name, near.rank)
         except Exception as error:
             raise DistributedError(
                 f"NCCL could not join rank {near.rank} of {near.size} on GPU {index}: {error}",
