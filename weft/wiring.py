@@ -53,6 +53,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             "weft.ops.flow",
             "weft.ops.collective",
             "weft.ops.layout",
+            "weft.ops.messages",
             "weft.ops.placed",
         ),
     ),

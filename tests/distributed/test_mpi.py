@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import collective_rows
+import mesh_checks
 import pytest
 
 from weft.distributed import launch
@@ -111,6 +112,14 @@ def _latest(folder: Path) -> int:
     return max(
         (int(p.stem.split("-")[1]) for p in folder.glob("checkpoint-????????.s*")), default=0
     )
+
+
+@pytest.mark.parametrize(("ranks", "shared"), [(2, "1"), (4, "1"), (2, "0")])
+def test_checks(ranks: int, shared: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_SHARED_MEMORY", shared)
+    status, out, error = run(ranks, "mesh_checks.py")
+    assert status == 0, error
+    assert f"{len(mesh_checks.CHECKS)} checks" in out
 
 
 def test_training_with_layouts_on_two_ranks() -> None:

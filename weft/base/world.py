@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -26,8 +27,10 @@ __all__ = [
     "Alone",
     "Array",
     "Axes",
+    "Calls",
     "Group",
     "World",
+    "called",
     "check_mesh",
     "compare_lines",
     "current_world",
@@ -66,13 +69,30 @@ class Group(Protocol):
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         """Sends arrays from a to b for each pair (a, b); zeros for a rank that nobody sends to."""
 
+    def start(self, what: str, x: Array, argument: Any) -> None:
+        """Send what one of the calls above sends, and do not wait. Until `finish`, no call but
+        other starts."""
+
+    def finish(self) -> Array:
+        """The result of the oldest call that was started."""
+
+    def abandon(self) -> None:
+        """Forget calls that were started, as all ranks do where a program fails."""
+
     def direct(
-        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+        self,
+        what: str,
+        dtype: Any,
+        shape: tuple[int, ...],
+        argument: Any,
+        parts: Sequence[int],
+        half: str = "",
     ) -> int:
         """The address of words of which the first is a function that machine code calls, with this
         address and that of a table of the operand's and the result's; 0 if there is none. `what` is
         a method of groups ("send": `permute`), `argument` its argument. The operand is in parts of
-        so many elements, one after the other."""
+        so many elements, one after the other. `half`: "start", or "finish", which has another
+        operand behind these, and both another result behind the first."""
 
     def failed(self) -> None:
         """Raise the error of such a call, which returned a status other than 0."""
@@ -157,7 +177,30 @@ def compare_lines(group: Group, lines: Sequence[str]) -> None:
     )
 
 
-class Alone:
+class Calls:
+    """Calls of a group that are made when they are finished: what is started only waits."""
+
+    def __init__(self) -> None:
+        self._started: deque[tuple[str, Array, Any]] = deque()
+
+    def start(self, what: str, x: Array, argument: Any) -> None:
+        self._started.append((what, x.copy(), argument))
+
+    def finish(self) -> Array:
+        return called(self, *self._started.popleft())
+
+    def abandon(self) -> None:
+        self._started.clear()
+
+
+def called(group: Any, what: str, x: Array, argument: Any) -> Array:
+    """A call of a group, by the name that `Group.direct` has for it."""
+    method = getattr(group, "permute" if what == "send" else what)
+    found: Array = method(x) if argument is None else method(x, argument)
+    return found
+
+
+class Alone(Calls):
     """A group of one rank, and the world of one rank."""
 
     rank = 0
@@ -198,7 +241,13 @@ class Alone:
         return x.copy() if (0, 0) in pairs else np.zeros_like(x)
 
     def direct(
-        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+        self,
+        what: str,
+        dtype: Any,
+        shape: tuple[int, ...],
+        argument: Any,
+        parts: Sequence[int],
+        half: str = "",
     ) -> int:
         return 0
 

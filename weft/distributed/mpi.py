@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,21 @@ MPI: Any = Lazy("mpi4py.MPI")
 COMPARED = 64
 
 
+class _Requests:
+    """Several requests as one."""
+
+    def __init__(self, *requests: Any) -> None:
+        self._requests = requests
+
+    def Test(self) -> None:
+        for request in self._requests:
+            request.Test()
+
+    def Wait(self) -> None:
+        for request in self._requests:
+            request.Wait()
+
+
 class _Group:
     def __init__(self, comm: Any, watchdog: Watchdog) -> None:
         self.rank: int = comm.Get_rank()
@@ -34,6 +50,8 @@ class _Group:
         self._watchdog = watchdog
         self._calls = 0
         self._reductions = {"sum": MPI.SUM, "prod": MPI.PROD, "max": MPI.MAX, "min": MPI.MIN}
+        #: What was started: its request, the operand, the result.
+        self._started: deque[tuple[Any, Array, Array]] = deque()
 
     def _begin(self, what: str, x: Array) -> Array:
         """The array as MPI takes it. From here to `end` this rank waits for others."""
@@ -120,8 +138,56 @@ class _Group:
         self._watchdog.end()
         return out
 
+    def start(self, what: str, x: Array, argument: Any) -> None:
+        for request, _, _ in self._started:
+            request.Test()  # MPI works on messages while it is called
+        # A copy: where the program fails, its memory goes before the message has left.
+        given = self._begin(what if argument is None else f"{what} {argument}", x.copy())
+        self._watchdog.end()
+        comm = self._comm
+        if what == "all_reduce":
+            out = np.empty_like(given)
+            request = comm.Iallreduce(given, out, self._reductions[argument])
+        elif what == "reduce_scatter":
+            out = np.empty_like(given[0])
+            request = comm.Ireduce_scatter_block(given, out, self._reductions[argument])
+        elif what == "all_gather":
+            out = np.empty((self.size, *given.shape), given.dtype)
+            request = comm.Iallgather(_bytes(given), _bytes(out))
+        elif what == "send":
+            sources = [a for a, b in argument if b == self.rank]
+            targets = [b for a, b in argument if a == self.rank]
+            out = np.empty_like(given) if sources else np.zeros_like(given)
+            nobody = MPI.PROC_NULL
+            request = _Requests(
+                comm.Irecv(_bytes(out), sources[0] if sources else nobody),
+                comm.Isend(_bytes(given), targets[0] if targets else nobody),
+            )
+        else:
+            assert what == "all_to_all", what
+            out = np.empty_like(given)
+            request = comm.Ialltoall(_bytes(given), _bytes(out))
+        self._started.append((request, given, out))
+
+    def finish(self) -> Array:
+        request, given, out = self._started.popleft()
+        self._watchdog.begin("a message that was started", given)
+        request.Wait()
+        self._watchdog.end()
+        return out
+
+    def abandon(self) -> None:
+        while self._started:
+            self._started.popleft()[0].Wait()
+
     def direct(
-        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+        self,
+        what: str,
+        dtype: Any,
+        shape: tuple[int, ...],
+        argument: Any,
+        parts: Sequence[int],
+        half: str = "",
     ) -> int:
         return 0
 

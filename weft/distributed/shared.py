@@ -16,6 +16,7 @@ import mmap
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,11 +24,12 @@ from typing import Any
 import numpy as np
 
 from weft.base.dtypes import as_dtype
-from weft.base.errors import DistributedError
+from weft.base.errors import DistributedError, InternalError
 from weft.base.lazy import Lazy
 from weft.base.world import Array
 from weft.codegen.cache import Code, cached
 from weft.codegen.machine import host
+from weft.distributed.combine_code import combine_text
 from weft.distributed.reducing import reduced
 from weft.distributed.shared_code import (
     ALL,
@@ -36,12 +38,12 @@ from weft.distributed.shared_code import (
     CHUNK,
     DEPTH,
     DIFFERS,
+    DONE,
     EXPORTS,
     ONE,
     REDUCE,
     SEGMENT,
     SIGNATURES,
-    combine_text,
     shared_text,
 )
 from weft.distributed.watchdog import Watchdog
@@ -60,6 +62,9 @@ _MOST_TEXT = SEGMENT - _TEXT - 9
 #: Seconds between two looks at what another rank says.
 _PAUSE = 1e-3
 _SEGMENT = SEGMENT + DEPTH * CHUNK
+#: Functions of the machine code: a whole message, and its halves.
+HALVES = ("exchange", "start", "finish")
+_STARTED, _PUBLISHED = CHANNEL.index("started"), CHANNEL.index("published")
 #: Where files are memory; None: where files are temporary.
 _FOLDER = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
@@ -134,12 +139,13 @@ class SharedGroup:
         slow = ctypes.cast(self._slow, ctypes.c_void_p).value
         addresses = [segment.ctypes.data for segment in self._segments]
         self._channel = (ctypes.c_int64 * (len(CHANNEL) + self.size))(
-            0, self.rank, self.size, slow, *addresses
+            0, self.rank, self.size, slow, 0, 0, *addresses
         )
         self._at = ctypes.addressof(self._channel)
         library = _library()
-        self._function = library.address("weft_exchange")
-        self._exchange = _EXCHANGE(self._function)
+        self._functions = {half: library.address(f"weft_{half}") for half in HALVES}
+        self._exchange, self._start, self._finish = map(_EXCHANGE, self._functions.values())
+        self._pending: deque[tuple[_Call, Array]] = deque()
         self._here = _HERE(library.address("weft_here"))
         self._calls: dict[Any, _Call] = {}
         self._said: dict[int, str] = {}  # calls, by their digests
@@ -170,16 +176,41 @@ class SharedGroup:
     def permute(self, x: Array, pairs: Sequence[tuple[int, int]]) -> Array:
         return self._run(self._call("send", x.dtype, x.shape, tuple(pairs)), x)
 
+    def start(self, what: str, x: Array, argument: Any) -> None:
+        given = np.ascontiguousarray(x)
+        call = self._call(what, x.dtype, x.shape, argument)
+        self._pending.append((call, given))
+        if self._start(call.address, ctypes.addressof(ctypes.c_void_p(given.ctypes.data))):
+            self.failed()
+
+    def finish(self) -> Array:
+        call, given = self._pending.popleft()
+        return self._received(self._finish, call, given)
+
+    def abandon(self) -> None:
+        self._pending.clear()
+        number = self._channel[_STARTED]
+        if number != self._channel[0]:
+            for word in (0, _PUBLISHED):
+                self._channel[word] = number
+            self._segments[self.rank][DONE : DONE + 8].view(np.int64)[0] = number
+
     def barrier(self) -> None:
         self._run(self._call("barrier", np.dtype(np.uint8), (0,)), np.empty(0, np.uint8))
 
     def direct(
-        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+        self,
+        what: str,
+        dtype: Any,
+        shape: tuple[int, ...],
+        argument: Any,
+        parts: Sequence[int],
+        half: str = "",
     ) -> int:
         reduces = what in ("all_reduce", "reduce_scatter")
         if reduces and not _combine(argument, dtype):
             return 0
-        return self._call(what, dtype, shape, argument, tuple(parts)).address
+        return self._call(what, dtype, shape, argument, tuple(parts), half or "exchange").address
 
     def failed(self) -> None:
         """Raise the error of a call that machine code made."""
@@ -195,8 +226,9 @@ class SharedGroup:
         shape: tuple[int, ...],
         argument: Any = None,
         parts: tuple[int, ...] = (),
+        half: str = "exchange",
     ) -> _Call:
-        key = what, dtype, shape, argument, parts
+        key = what, dtype, shape, argument, parts, half
         found = self._calls.get(key)
         if found is None:
             found = self._calls[key] = self._new_call(*key)
@@ -209,6 +241,7 @@ class SharedGroup:
         shape: tuple[int, ...],
         argument: Any,
         parts: tuple[int, ...],
+        half: str,
     ) -> _Call:
         name = what if argument is None else f"{what} {argument}"
         said = f"{name} of {dtype.name}{list(shape)}"
@@ -231,16 +264,23 @@ class SharedGroup:
             sends = int(any(a == me for a, _ in argument))
         starts = [0, *itertools.accumulate(parts or [size // blocks])]
         words = (ctypes.c_int64 * (len(CALL) + len(starts)))(
-            *(self._function, self._at, digest, blocks, block, size // blocks),
-            *(dtype.itemsize, how, source, sends, combine, len(starts) - 1, *starts),
+            *(self._functions[half], self._at, digest, blocks, block, size // blocks),
+            *(dtype.itemsize, how, source, sends, combine),
+            # A second half has the token of its message behind its operands.
+            len(starts) - (half != "finish"),
+            *(len(starts) - 1, *starts),
         )
         return _Call(words, ctypes.addressof(words), out, dtype)
 
     def _run(self, call: _Call, x: Array) -> Array:
-        given = np.ascontiguousarray(x)
+        if self._channel[_STARTED] != self._channel[0]:
+            raise InternalError("a collective is called while others of its group are on their way")
+        return self._received(self._exchange, call, np.ascontiguousarray(x))
+
+    def _received(self, function: Any, call: _Call, given: Array) -> Array:
         out = np.empty(call.shape, call.dtype)
         arrays = (ctypes.c_void_p * 2)(given.ctypes.data, out.ctypes.data)
-        if self._exchange(call.address, ctypes.addressof(arrays)):
+        if function(call.address, ctypes.addressof(arrays)):
             self.failed()
         return out
 

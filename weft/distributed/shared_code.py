@@ -13,8 +13,12 @@ of the call; a rank that finds another one than its own stops with `DIFFERS`.
     i32 weft_exchange(ptr call, ptr args)
 
 is a whole collective; `args` points to the addresses of the operand (or of its parts, one after
-the other) and the result, `call` to the words `CALL`. The operand has `blocks` blocks of `count`
-elements. Without Python between, it can be called from machine code.
+the other) and, at `out`, of the result, `call` to the words `CALL`. The operand has `blocks` blocks
+of `count` elements. Without Python between, it can be called from machine code.
+
+`weft_start` and `weft_finish`, with the same arguments, are its two halves: messages that were
+started are finished in the order in which they were started. The first half takes the numbers of
+its chunks and sends those for which there is room, the second one sends the others and waits.
 
 A rank that waits watches the counter for some microseconds, then sleeps until it changes, and then
 calls `slow`, which is Python: it lets signals in, and the watchdog sees that this rank waits.
@@ -27,19 +31,21 @@ from weft.runtime.pool.system import host_of
 
 __all__ = [
     *("ALL", "CALL", "CHANNEL", "CHUNK", "DEPTH", "DIFFERS", "DONE", "EXPORTS", "ONE", "REDUCE"),
-    *("SEGMENT", "SENT", "SIGNATURES", "combine_text", "shared_text"),
+    *("SEGMENT", "SENT", "SIGNATURES", "shared_text"),
 ]
 
-#: Words of a channel: chunks sent, its rank, the number of ranks, the function `slow`; then the
+#: Words of a channel: chunks of messages that are finished, its rank, the number of ranks, the
+#: function `slow`, chunks of messages that are started, chunks that are published; then the
 #: addresses of all segments.
-CHANNEL = ("sent", "rank", "size", "slow")
+CHANNEL = ("sent", "rank", "size", "slow", "started", "published")
 #: Words of a call: the function, the channel, the digest, the blocks of the operand, which block of
 #: each rank's operand this rank reads, elements of a block, bytes of an element, how results are
 #: made, from which rank (-1: zeros), whether the operand is read by anybody, what combines two
-#: arrays, and how many operands it is in; then where each of them begins and the last one ends.
+#: arrays, in which place of the arguments the result is, and how many operands it is in; then where
+#: each of them begins and the last one ends.
 CALL = (
     *("function", "channel", "digest", "blocks", "block", "count", "itemsize"),
-    *("how", "source", "sends", "combine", "parts"),
+    *("how", "source", "sends", "combine", "out", "parts"),
 )
 #: How a result is made of the blocks of all ranks: combined; all of them in order; one of them.
 REDUCE, ALL, ONE = range(3)
@@ -49,7 +55,7 @@ SENT, DONE, SIGNATURES, SEGMENT = 0, 128, 256, 4096
 SLEEPERS = 64
 DEPTH, CHUNK = 4, 1 << 19
 DIFFERS = -21
-EXPORTS = ["weft_exchange", "weft_here"]
+EXPORTS = ["weft_exchange", "weft_start", "weft_finish", "weft_here"]
 #: Looks at a counter before a waiting rank sleeps, some 100 µs; and how long it sleeps, in ns,
 #: before it calls Python.
 SPINS, NAP = 2000, 20_000_000
@@ -350,61 +356,137 @@ finish:
   ret i32 0
 }}
 
-define i32 @weft_exchange(ptr %call, ptr %args) nounwind {{
+; How many elements of each block a chunk has, and how many chunks a message.
+define internal i64 @per_chunk(ptr %call) alwaysinline {{
+  %blocks.at = getelementptr i64, ptr %call, i64 {blocks}
+  %blocks = load i64, ptr %blocks.at
+  %item.at = getelementptr i64, ptr %call, i64 {itemsize}
+  %item = load i64, ptr %item.at
+  %all.item = mul i64 %blocks, %item
+  %per = udiv i64 {chunk}, %all.item
+  ret i64 %per
+}}
+
+define internal i64 @chunks(ptr %call, i64 %per) alwaysinline {{
+  %count.at = getelementptr i64, ptr %call, i64 {count}
+  %count = load i64, ptr %count.at
+  %up = add i64 %count, %per
+  %up.less = sub i64 %up, 1
+  %found = udiv i64 %up.less, %per
+  %some = call i64 @llvm.smax.i64(i64 %found, i64 1)
+  ret i64 %some
+}}
+
+; Publish the chunks of a message that come after number `base`, up to number `last`, but for those
+; that are published.
+define internal i32 @publish_to(ptr %call, ptr %args, i64 %base, i64 %last, i64 %per) nounwind {{
 entry:
-  %parts.at = getelementptr i64, ptr %call, i64 {parts}
-  %parts = load i64, ptr %parts.at
-  %out.at = getelementptr ptr, ptr %args, i64 %parts
+  %channel.at = getelementptr ptr, ptr %call, i64 {channel}
+  %channel = load ptr, ptr %channel.at
+  %count.at = getelementptr i64, ptr %call, i64 {count}
+  %count = load i64, ptr %count.at
+  %published.at = getelementptr i64, ptr %channel, i64 {published}
+  br label %head
+head:
+  %published = load i64, ptr %published.at
+  %more = icmp slt i64 %published, %last
+  br i1 %more, label %next, label %end
+next:
+  %number = add i64 %published, 1
+  %place = sub i64 %published, %base
+  %from = mul i64 %place, %per
+  %rest = sub i64 %count, %from
+  %n = call i64 @llvm.smin.i64(i64 %per, i64 %rest)
+  %status = call i32 @publish(ptr %call, ptr %args, i64 %number, i64 %from, i64 %n)
+  %bad = icmp ne i32 %status, 0
+  br i1 %bad, label %failed, label %on
+failed:
+  ret i32 %status
+on:
+  store i64 %number, ptr %published.at
+  br label %head
+end:
+  ret i32 0
+}}
+
+define i32 @weft_start(ptr %call, ptr %args) nounwind {{
+entry:
+  %channel.at = getelementptr ptr, ptr %call, i64 {channel}
+  %channel = load ptr, ptr %channel.at
+  %per = call i64 @per_chunk(ptr %call)
+  %chunks = call i64 @chunks(ptr %call, i64 %per)
+  %started.at = getelementptr i64, ptr %channel, i64 {started}
+  %base = load i64, ptr %started.at
+  %last = add i64 %base, %chunks
+  store i64 %last, ptr %started.at
+  %published.at = getelementptr i64, ptr %channel, i64 {published}
+  %published = load i64, ptr %published.at
+  %first = icmp eq i64 %published, %base
+  br i1 %first, label %send, label %end
+send:
+  %finished = load i64, ptr %channel
+  %room = add i64 %finished, {depth}
+  %until = call i64 @llvm.smin.i64(i64 %room, i64 %last)
+  %status = call i32 @publish_to(ptr %call, ptr %args, i64 %base, i64 %until, i64 %per)
+  ret i32 %status
+end:
+  ret i32 0
+}}
+
+define i32 @weft_finish(ptr %call, ptr %args) nounwind {{
+entry:
+  %out.word = getelementptr i64, ptr %call, i64 {out}
+  %out.place = load i64, ptr %out.word
+  %out.at = getelementptr ptr, ptr %args, i64 %out.place
   %out = load ptr, ptr %out.at
   %channel.at = getelementptr ptr, ptr %call, i64 {channel}
   %channel = load ptr, ptr %channel.at
-  %blocks.at = getelementptr i64, ptr %call, i64 {blocks}
-  %blocks = load i64, ptr %blocks.at
   %count.at = getelementptr i64, ptr %call, i64 {count}
   %count = load i64, ptr %count.at
-  %item.at = getelementptr i64, ptr %call, i64 {itemsize}
-  %item = load i64, ptr %item.at
-  %before = load i64, ptr %channel
-  %all.item = mul i64 %blocks, %item
-  %per = udiv i64 {chunk}, %all.item
-  %first = call i64 @llvm.smin.i64(i64 %per, i64 %count)
-  %begin = add i64 %before, 1
-  %status = call i32 @publish(ptr %call, ptr %args, i64 %begin, i64 0, i64 %first)
+  %per = call i64 @per_chunk(ptr %call)
+  %chunks = call i64 @chunks(ptr %call, i64 %per)
+  %base = load i64, ptr %channel
+  %last = add i64 %base, %chunks
+  br label %head
+head:                                             ; the next chunk is there while this one is read
+  %i = phi i64 [ 0, %entry ], [ %i.next, %on ]
+  %i.next = add i64 %i, 1
+  %number = add i64 %base, %i.next
+  %ahead = add i64 %number, 1
+  %until = call i64 @llvm.smin.i64(i64 %ahead, i64 %last)
+  %status = call i32 @publish_to(ptr %call, ptr %args, i64 %base, i64 %until, i64 %per)
   %bad = icmp ne i32 %status, 0
-  br i1 %bad, label %failed, label %head
+  br i1 %bad, label %failed, label %here
 failed:
   ret i32 %status
-head:
-  %number = phi i64 [ %begin, %entry ], [ %number.next, %on ]
-  %from = phi i64 [ 0, %entry ], [ %from.next, %on ]
-  %from.next = add i64 %from, %per
-  %number.next = add i64 %number, 1
+here:
+  %from = mul i64 %i, %per
   %rest = sub i64 %count, %from
   %n = call i64 @llvm.smin.i64(i64 %per, i64 %rest)
-  %more = icmp slt i64 %from.next, %count
-  br i1 %more, label %ahead, label %here
-ahead:
-  %rest.next = sub i64 %count, %from.next
-  %n.next = call i64 @llvm.smin.i64(i64 %per, i64 %rest.next)
-  %status.ahead = call i32 @publish(ptr %call, ptr %args, i64 %number.next, i64 %from.next,
-                                    i64 %n.next)
-  %bad.ahead = icmp ne i32 %status.ahead, 0
-  br i1 %bad.ahead, label %failed.ahead, label %here
-failed.ahead:
-  ret i32 %status.ahead
-here:
   %status.here = call i32 @collect(ptr %call, ptr %out, i64 %number, i64 %from, i64 %n)
   %bad.here = icmp ne i32 %status.here, 0
-  br i1 %bad.here, label %failed.here, label %on.here
+  br i1 %bad.here, label %failed.here, label %on
 failed.here:
   ret i32 %status.here
-on.here:
-  br i1 %more, label %on, label %end
 on:
-  br label %head
+  %more = icmp slt i64 %number, %last
+  br i1 %more, label %head, label %end
 end:
-  store i64 %number, ptr %channel
+  store i64 %last, ptr %channel
   ret i32 0
+}}
+
+define i32 @weft_exchange(ptr %call, ptr %args) nounwind {{
+  %channel.at = getelementptr ptr, ptr %call, i64 {channel}
+  %channel = load ptr, ptr %channel.at
+  %per = call i64 @per_chunk(ptr %call)
+  %chunks = call i64 @chunks(ptr %call, i64 %per)
+  %base = load i64, ptr %channel
+  %last = add i64 %base, %chunks
+  %started.at = getelementptr i64, ptr %channel, i64 {started}
+  store i64 %last, ptr %started.at
+  %status = call i32 @weft_finish(ptr %call, ptr %args)
+  ret i32 %status
 }}
 """
 
@@ -415,7 +497,7 @@ def shared_text(machine: Machine) -> str:
     assert host is not None
     futex = f"call i64 (i64, ...) @syscall(i64 {host.futex}, ptr %at"
     doze = "call i32 @usleep(i32 50)"
-    channel = {name: CHANNEL.index(name) for name in ("rank", "size", "slow")}
+    channel = {name: i for i, name in enumerate(CHANNEL) if name != "sent"}
     call = {name: CALL.index(name) for name in CALL}
     return _CORE.format(
         **channel,
@@ -440,86 +522,3 @@ def shared_text(machine: Machine) -> str:
         REDUCE=REDUCE,
         ALL=ALL,
     )
-
-
-#: Vectors, then what is left, element by element: LLVM makes no vectors of loops here.
-_COMBINE = """
-define void @weft_combine(ptr %out, ptr %a, ptr %b, i64 %n) nounwind {{
-entry:
-  %whole = and i64 %n, -{lanes}
-  %any = icmp sgt i64 %whole, 0
-  br i1 %any, label %body, label %rest
-{vectors}
-rest:
-  %some = icmp slt i64 %whole, %n
-  br i1 %some, label %last, label %end
-{singles}
-end:
-  ret void
-}}
-"""
-_LOOP = """
-{label}:
-  %{p}i = phi i64 [ {start}, %{before} ], [ %{p}next, %{label} ]
-  %{p}a = getelementptr {t}, ptr %a, i64 %{p}i
-  %{p}b = getelementptr {t}, ptr %b, i64 %{p}i
-  %{p}out = getelementptr {t}, ptr %out, i64 %{p}i
-  %{p}x = load {kind}, ptr %{p}a, align {align}
-  %{p}y = load {kind}, ptr %{p}b, align {align}
-{lines}
-  store {kind} %{p}z, ptr %{p}out, align {align}
-  %{p}next = add nuw nsw i64 %{p}i, {lanes}
-  %{p}more = icmp slt i64 %{p}next, {stop}
-  br i1 %{p}more, label %{label}, label %{after}
-"""
-#: Bytes of a vector.
-_VECTOR = 64
-#: What is larger or smaller: a comparison of floats holds too where the first operand is NaN.
-_EXTREMES = {"max": ("ogt", "sgt", "ugt"), "min": ("olt", "slt", "ult")}
-
-
-def combine_text(op: str, family: str, itemsize: int) -> str:
-    """`@weft_combine(out, a, b, n)`: two arrays as one; `out` may be `a`. `family`: "float", "int"
-    or "uint"."""
-    t = f"i{8 * itemsize}"
-    if family == "float":
-        t = "double" if itemsize == 8 else "float"
-    lanes = _VECTOR // itemsize
-
-    def loop(kind: str, lanes: int, p: str, **words: str) -> str:
-        lines = "\n".join(f"  {line}" for line in _combined(op, family, kind, p))
-        lines = lines.replace("BITS", "i1" if lanes == 1 else f"<{lanes} x i1>")
-        return _LOOP.format(p=p, t=t, kind=kind, lanes=lanes, align=itemsize, lines=lines, **words)
-
-    vectors = loop(
-        f"<{lanes} x {t}>",
-        lanes,
-        p="v.",
-        label="body",
-        before="entry",
-        start="0",
-        stop="%whole",
-        after="rest",
-    )
-    singles = loop(
-        t, 1, p="s.", label="last", before="rest", start="%whole", stop="%n", after="end"
-    )
-    return _COMBINE.format(lanes=lanes, vectors=vectors, singles=singles)
-
-
-def _combined(op: str, family: str, kind: str, p: str) -> list[str]:
-    """The instructions that compute z of x and y."""
-    floats = family == "float"
-    if op not in _EXTREMES:
-        word = {"sum": "add", "prod": "mul"}[op]
-        return [f"%{p}z = {'f' if floats else ''}{word} {kind} %{p}x, %{p}y"]
-    word = _EXTREMES[op][("float", "int", "uint").index(family)]
-    choose = f"%{p}z = select BITS %{p}first, {kind} %{p}x, {kind} %{p}y"
-    if not floats:
-        return [f"%{p}first = icmp {word} {kind} %{p}x, %{p}y", choose]
-    return [  # NaN if one of them is
-        f"%{p}larger = fcmp {word} {kind} %{p}x, %{p}y",
-        f"%{p}nan = fcmp uno {kind} %{p}x, %{p}x",
-        f"%{p}first = or BITS %{p}larger, %{p}nan",
-        choose,
-    ]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from weft.base.errors import DistributedError
-from weft.base.world import Array, Axes, Group, check_mesh, ranks_of, use_world
+from weft.base.world import Array, Axes, Calls, Group, check_mesh, ranks_of, use_world
 from weft.distributed.reducing import reduced
 
 __all__ = ["run_virtual"]
@@ -28,9 +29,10 @@ class _Meeting:
 class _Hub:
     """What the threads of one world share."""
 
-    def __init__(self, size: int, timeout: float) -> None:
+    def __init__(self, size: int, timeout: float, link: tuple[float, float]) -> None:
         self.size = size
         self.timeout = timeout
+        self.link = link
         self.error: tuple[int, BaseException] | None = None
         self._meetings: dict[tuple[int, ...], _Meeting] = {}
         self._boxes: dict[tuple[int, int], queue.SimpleQueue[Array]] = {}
@@ -70,14 +72,32 @@ class _Stopped(DistributedError):
     """This rank stopped because another one failed."""
 
 
-class _Group:
+class _Group(Calls):
     def __init__(self, hub: _Hub, ranks: list[int], rank: int) -> None:
+        super().__init__()
         self.size = len(ranks)
         self.rank = ranks.index(rank)
         self.compared = False
         self._world_rank = rank
         self._hub = hub
         self._meeting = hub.meeting(tuple(ranks))
+        self._sent: deque[float] = deque()  # when messages were started
+        self._since: float | None = None  # when the one at hand was, if it was
+
+    def start(self, what: str, x: Array, argument: Any) -> None:
+        super().start(what, x, argument)
+        self._sent.append(time.monotonic())
+
+    def finish(self) -> Array:
+        self._since = self._sent.popleft()
+        try:
+            return super().finish()
+        finally:
+            self._since = None
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._sent.clear()
 
     def wait(self) -> None:
         try:
@@ -95,9 +115,15 @@ class _Group:
         """The arrays of all ranks. They are those of the ranks themselves: they must be copied
         before `wait()` lets these go on."""
         slots = self._meeting.slots
-        slots[self.rank] = what, given if given is not None else x
+        latency, second = self._hub.link
+        slow = latency > 0 or second > 0
+        since = (self._since or time.monotonic()) if slow else 0.0
+        slots[self.rank] = what, given if given is not None else x, since
         self.wait()
-        for rank, (other, _) in enumerate(slots):
+        if slow:
+            come = max(sent for _, _, sent in slots) + latency + x.nbytes * second
+            time.sleep(max(0.0, come - time.monotonic()))
+        for rank, (other, _, _) in enumerate(slots):
             if other != what:
                 error = DistributedError(
                     f"ranks of one group call different collectives: {what} on rank {self.rank}, "
@@ -106,7 +132,7 @@ class _Group:
                 )
                 self._hub.fail(self._world_rank, error)
                 raise error
-        return [array for _, array in slots]
+        return [array for _, array, _ in slots]
 
     def _met(self, what: str, x: Array, compute: Callable[[list[Array]], Array]) -> Array:
         found = compute(self._exchanged(f"{what} of {x.dtype.name}{list(x.shape)}", x))
@@ -143,7 +169,13 @@ class _Group:
         )
 
     def direct(
-        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+        self,
+        what: str,
+        dtype: Any,
+        shape: tuple[int, ...],
+        argument: Any,
+        parts: Sequence[int],
+        half: str = "",
     ) -> int:
         return 0
 
@@ -187,13 +219,18 @@ class VirtualWorld:
 
 
 def run_virtual(
-    ranks: int, function: Callable[..., Any], *args: Any, timeout: float = 60.0
+    ranks: int,
+    function: Callable[..., Any],
+    *args: Any,
+    timeout: float = 60.0,
+    link: tuple[float, float] = (0.0, 0.0),
 ) -> list[Any]:
     """Call a function on several ranks that are threads of this process; returns their results.
 
     A function that was written for processes runs here unchanged, for trying and testing. Threads
     share the interpreter, so nothing gets faster. If a rank raises an error, all of them stop, and
-    this error is raised.
+    this error is raised. `link`: how many seconds a message of a collective takes, and each of its
+    bytes, to see what a program does while its messages are on their way.
 
     >>> from weft import distributed
     >>> def total():
@@ -202,7 +239,7 @@ def run_virtual(
     >>> distributed.run_virtual(3, total)
     [tensor([ 3., 30.]), tensor([ 3., 30.]), tensor([ 3., 30.])]
     """
-    hub = _Hub(ranks, timeout)
+    hub = _Hub(ranks, timeout, link)
     results: list[Any] = [None] * ranks
 
     def work(rank: int) -> None:

@@ -10,7 +10,7 @@ it runs on, so all ranks have the same graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def _resized(x: TensorType, axis: int, size: int) -> TensorType:
     return x.like(shape=(*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
-def _cut(xp: Any, x: Any, axis: int, parts: int) -> Any:
+def cut_apart(xp: Any, x: Any, axis: int, parts: int) -> Any:
     """Equal parts along an axis, stacked in front."""
     size, rest = divmod(x.shape[axis], parts)
     if rest:
@@ -71,8 +71,8 @@ def _cut(xp: Any, x: Any, axis: int, parts: int) -> Any:
     return xp.stack([x[(*before, slice(i * size, (i + 1) * size))] for i in range(parts)])
 
 
-def _joined(xp: Any, parts: Any, axis: int) -> Any:
-    """The inverse of `_cut`."""
+def joined(xp: Any, parts: Any, axis: int) -> Any:
+    """The inverse of `cut_apart`."""
     if axis == 0 and parts.size:
         return parts.reshape(-1, *parts.shape[2:])
     return xp.concatenate([parts[i] for i in range(len(parts))], axis=axis)
@@ -181,7 +181,7 @@ def _gather_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> TensorT
 
 
 def _gather(xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
-    return _joined(xp, _for(x, mesh, over).all_gather(x), axis)
+    return joined(xp, _for(x, mesh, over).all_gather(x), axis)
 
 
 def _gather_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
@@ -198,7 +198,7 @@ def _scatter_type(x: TensorType, *, mesh: Axes, over: Over, axis: int) -> Tensor
 
 def _scatter(xp: Any, x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
     group = _for(x, mesh, over)
-    return group.reduce_scatter(_cut(xp, x, axis, group.size), "sum")
+    return group.reduce_scatter(cut_apart(xp, x, axis, group.size), "sum")
 
 
 def _scatter_vjp(_xp: Any, g: Any, _out: Any, _x: Any, *, mesh: Axes, over: Over, axis: int) -> Any:
@@ -220,7 +220,7 @@ def _exchange_type(
 
 def _exchange(xp: Any, x: Any, *, mesh: Axes, over: Over, split_axis: int, concat_axis: int) -> Any:
     group = _for(x, mesh, over)
-    return _joined(xp, group.all_to_all(_cut(xp, x, split_axis, group.size)), concat_axis)
+    return joined(xp, group.all_to_all(cut_apart(xp, x, split_axis, group.size)), concat_axis)
 
 
 def _exchange_vjp(
@@ -421,45 +421,3 @@ def _calls(graph: Graph, mesh: Axes, over: Over, inside: str) -> Iterator[str]:
             yield f"{inside}{node.op.name}{said} of {kinds}"
         for number, part in enumerate(node.graphs):
             yield from _calls(part, mesh, over, f"{inside}in {node.op.name} {number}: ")
-
-
-# --- called by machine code ----------------------------------------------------------------------
-
-#: Card -> the method of groups that computes it, and its argument; None where axes must move.
-_DIRECT: dict[Op, Callable[[Mapping[str, Any]], tuple[str, Any] | None]] = {
-    ALL_REDUCE: lambda _: ("all_reduce", "sum"),
-    ADDED: lambda _: ("all_reduce", "sum"),
-    SUM_JOINED: lambda _: ("all_reduce", "sum"),
-    ALL_REDUCE_EXTREME: lambda attrs: ("all_reduce", attrs["kind"]),
-    ALL_GATHER: lambda attrs: None if attrs["axis"] else ("all_gather", None),
-    REDUCE_SCATTER: lambda attrs: None if attrs["axis"] else ("reduce_scatter", "sum"),
-    ALL_TO_ALL: lambda attrs: (
-        None if attrs["split_axis"] or attrs["concat_axis"] else ("all_to_all", None)
-    ),
-    BROADCAST_FROM: lambda attrs: ("broadcast", attrs["root"]),
-    SEND: lambda attrs: ("send", attrs["pairs"]),
-}
-#: Those whose operand groups take as one part for each rank.
-_IN_PARTS = {REDUCE_SCATTER, ALL_TO_ALL}
-
-
-def direct_call(node: Node, kinds: Sequence[Any]) -> int:
-    """What machine code calls in place of a collective, for operands of these types; 0: nothing."""
-    rule = _DIRECT.get(node.op)
-    said = rule(node.attrs) if rule is not None else None
-    if said is None:
-        return 0
-    group = _group(node.attrs["mesh"], node.attrs["over"])
-    parts = [int(kind.size) for kind in kinds]
-    shape = tuple(int(size) for size in kinds[0].shape)
-    if node.op is SUM_JOINED:
-        shape = (sum(parts),)
-    if node.op in _IN_PARTS:
-        shape = (group.size, shape[0] // group.size, *shape[1:])
-        parts = [parts[0] // group.size]
-    return group.direct(said[0], kinds[0].dtype.numpy, shape, said[1], parts)
-
-
-def raise_undone(node: Node) -> None:
-    """Raise the error of a call that machine code made in place of a collective."""
-    _group(node.attrs["mesh"], node.attrs["over"]).failed()

@@ -22,6 +22,8 @@ from weft.passes.facts import dense, is_static
 
 #: What is larger than this travels alone.
 MOST_BYTES = 1 << 22
+#: A bundle of so many bytes is complete: it is on its way while the next one is computed.
+ENOUGH_BYTES = 1 << 19
 
 
 class Bundles(Pass):
@@ -86,7 +88,7 @@ def _bundles(graph: Graph) -> list[_Bundle]:
         if key is not None:
             nbytes = node.out.tensor_type.nbytes
             bundle = open_for.get(key)
-            full = bundle is not None and bundle.nbytes + nbytes > MOST_BYTES
+            full = bundle is not None and bundle.nbytes >= ENOUGH_BYTES
             if bundle is None or full or reaches(bits, bundle.number):
                 bundle = open_for[key] = _Bundle(len(found))
                 found.append(bundle)

@@ -29,7 +29,8 @@ from weft.ir.concrete import sized_type
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import located, run_node
 from weft.ir.types import TensorType
-from weft.ops.collective import compare_graphs, direct_call, raise_undone
+from weft.ops.collective import compare_graphs
+from weft.ops.messages import direct_call, raise_undone
 
 if TYPE_CHECKING:
     from weft.schedule.plan import Step

@@ -18,6 +18,7 @@ from weft.ir.graph import Graph, Value
 from weft.ir.types import TensorType
 from weft.ops.index_shape import indices_in_range
 from weft.passes.lowering.lower import lowered
+from weft.passes.lowering.messages import Messages
 from weft.runtime.entry import add_run
 from weft.runtime.size_table import SizeTable, filled_sizes, recipe
 from weft.schedule.plan import GraphPlan, ProgramPlan
@@ -37,7 +38,7 @@ def generated(
     check: bool = False,
 ) -> tuple[CpuEmitter, ProgramPlan]:
     """The program of a graph, and its plan. `keeps`: whether it returns stacks."""
-    whole = lowered(graph)
+    whole = Messages().run(lowered(graph))
     emitter = CpuEmitter(module or (CheckedModule if check else Module)(host()), clock=clock)
     names, late = names_of_inputs(whole), late_names(whole)
     emitter.module.varies = bool(names or late)

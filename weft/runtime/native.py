@@ -29,6 +29,7 @@ from weft.ir.signature import OutputRouting
 from weft.ir.sizes import size_names
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ASSUME_SHAPE
+from weft.ops.messages import abandon_messages
 from weft.passes.pipeline import optimize
 from weft.passes.unroll import Unroll
 from weft.runtime.call_code import table_bytes
@@ -401,6 +402,8 @@ class NativeProgram(Program):
         return call_with_stacks
 
     def _failed(self, status: int, inputs: list[Tensor]) -> list[Tensor]:
+        if any(node.op.collective for node in self.calls):
+            abandon_messages(self.captured)
         if status == Status.LAYOUT and all(isinstance(x._data, np.ndarray) for x in inputs):
             return self.call([_dense(x) for x in inputs])
         if status in (Status.INPUTS, Status.LAYOUT):
