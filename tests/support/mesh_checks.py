@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import weft
-from weft import distributed
+from weft import distributed, nn, optim
+from weft.base.world import own_copy
 
 CHECKS: dict[str, Callable[[], None]] = {}
 
@@ -54,6 +55,118 @@ def messages_of_a_call_that_fails_are_forgotten() -> None:
             np.testing.assert_array_equal(found, np.full((64, 64), wanted, np.float32))
         for _ in range(3):
             raises("index 64 is out of bounds", lambda: f(x, weft.tensor([64])))
+
+
+def model(kind: str) -> Any:
+    weft.manual_seed(1)
+    if kind == "cnn":
+        layers = [nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(64, 4))
+    if kind == "softmax":
+        return nn.Sequential(nn.Linear(6, 8), nn.Softmax(0), nn.Linear(8, 4))
+    return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 4))
+
+
+def trained(kind: str, sizes: list[int], uneven: str, reduction: str = "mean") -> Any:
+    """Losses and parameters after steps with batches of these sizes; and the compiled step."""
+    learner = model(kind)
+    optimizer = optim.Adam(learner.parameters(), lr=0.01, eps=1e-3)
+
+    backend: Any = "native" if kind == "mlp" else "interpret"  # which compiles nothing
+
+    @weft.compile(backend=backend)
+    def step(x: weft.Tensor, y: weft.Tensor) -> weft.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(learner(x), y, reduction=reduction)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    losses = []
+    for number, size in enumerate(sizes):
+        rng = np.random.default_rng(number)
+        shape = (size, 2, 4, 4) if kind == "cnn" else (size, 6)
+        x = weft.asarray(rng.normal(size=shape).astype(np.float32))
+        y = weft.asarray(rng.integers(0, 4, size))
+        if uneven:
+            x = distributed.split(x, "data", uneven=uneven)
+            y = distributed.split(y, "data", uneven=uneven)
+        losses.append(float(step(x, y)))
+    return losses, [p.detach().numpy() for p in learner.parameters()], step
+
+
+def agrees(kind: str, sizes: list[int], uneven: str, reduction: str = "mean") -> Any:
+    wanted = trained(kind, sizes, "", reduction)
+    with distributed.Mesh({"data": distributed.world_size()}):
+        found = trained(kind, sizes, uneven, reduction)
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4)
+    for one, two in zip(found[1], wanted[1], strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
+    return found[2]
+
+
+@check
+def sizes_that_ranks_do_not_divide() -> None:
+    """Means, statistics, softmax and losses do not count what parts are filled up with."""
+    agrees("mlp", [7, 7, 5, 8], "pad")
+    agrees("cnn", [7, 5, 1, 8], "pad")
+    agrees("softmax", [5, 3, 7], "pad", "sum")
+
+
+@check
+def batches_of_many_sizes_in_one_recording() -> None:
+    """Sizes that the ranks divide are symbolic from the second one on."""
+    n = distributed.world_size()
+    for kind in ("mlp", "cnn", "softmax"):
+        step = agrees(kind, [4 * n, 2 * n, 3 * n, 5 * n, n, 6 * n], "refuse")
+        assert len(own_copy(step, None).programs) <= 4, len(own_copy(step, None).programs)
+
+
+@check
+def reductions_of_filled_up_parts() -> None:
+    rng = np.random.default_rng(0)
+    calls: dict[str, Callable[[Any], Any]] = {
+        "sum": lambda x: x.sum(),
+        "sum of an axis": lambda x: x.sum(axis=1),
+        "mean": lambda x: x.mean(axis=0),
+        "prod": lambda x: x.prod(axis=0),
+        "max": lambda x: x.max(axis=0),
+        "min": lambda x: (-x).min(),
+        "var": lambda x: x.var(axis=0),
+        "any": lambda x: (x > 1).any(axis=0),
+        "all": lambda x: (x < 1.5).all(axis=0),
+        "argmax": lambda x: x.argmax(axis=0),
+        "cumulative_sum": lambda x: weft.cumulative_sum(x, axis=0),
+        "softmax": lambda x: weft.softmax(x, axis=0),
+        "logsumexp": lambda x: weft.logsumexp(x, axis=0),
+        "product": lambda x: x.mT @ x,
+        "other product": lambda x: x @ x.mT,
+        "infinite": lambda x: (1 / (x - x[-1:])).max(),
+        "log": lambda x: weft.log(weft.abs(x)).sum(),
+        "reshape": lambda x: x.reshape(-1).sum() + x.reshape(-1)[-1],
+        "flip": lambda x: weft.flip(x, axis=0),
+        "sort": lambda x: weft.sort(x, axis=0),
+        "concat": lambda x: weft.concat([x, x], axis=0),
+        "exp": lambda x: weft.exp(x),
+        "rows": lambda x: x[1:],
+        "norm": lambda x: weft.linalg.vector_norm(x),
+        "square sum": lambda x: (x * x).sum(axis=0),
+        "einsum": lambda x: weft.einsum("ij,ik->jk", x, x),
+        "embedding": lambda x: nn.functional.embedding((x > 0).astype(weft.int64).argmax(axis=1), x),
+        "std of few": lambda x: x.std(axis=0, correction=1),
+        "scan": lambda x: weft.scan(lambda c, r: (c + r, c.sum()), weft.zeros(4, dtype=x.dtype), x),
+    }
+    with distributed.Mesh({"data": distributed.world_size()}):
+        given = weft.asarray(rng.normal(size=(5, 4)))
+        x = distributed.split(given, "data", uneven="pad")
+        for name, call in calls.items():
+            found, wanted = weft.compile(call, backend="interpret")(x), call(given)
+            found = found if isinstance(found, tuple) else (found,)
+            wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+            for one, two in zip(found, wanted, strict=True):
+                assert one.shape == two.shape, name
+                whole = distributed.full(one).numpy()
+                np.testing.assert_allclose(whole, two.numpy(), rtol=1e-9, err_msg=name)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,17 @@ class Parts:
     @property
     def layout(self) -> str:
         """Where parts lie, as text: recordings of functions are made for one layout."""
-        return f"{self.cuts.shape_text(self.shape)} over {self.mesh}"
+        padded = self.cuts.padded(self.shape, self.mesh)
+        sizes = [str(n) if axis in padded else "" for axis, n in enumerate(self.shape)]
+        return f"{self.cuts.shape_text(sizes)} over {self.mesh}"
+
+    @property
+    def own(self) -> Any:
+        """The array of the part without what it is filled up with."""
+        if not self.cuts.padded(self.shape, self.mesh):
+            return self.local
+        ends = self.slices(current_world().rank)
+        return self.local[tuple(slice(0, stop - start) for start, stop in ends)]
 
     def slices(self, rank: int) -> list[tuple[int, int]]:
         """Where the part of a rank of the mesh begins and ends along each axis of the whole."""
@@ -69,9 +79,9 @@ class Parts:
         found = []
         for names, size in zip(self.cuts.axes, self.shape, strict=True):
             group = ranks_of(rank, self.mesh, names) if names else [rank]
-            each = int(size) // len(group)
-            start = group.index(rank) * each
-            found.append((start, start + each))
+            each = -(-int(size) // len(group))
+            start = min(group.index(rank) * each, int(size))
+            found.append((start, min(start + each, int(size))))
         return found
 
     def part_of(self, whole: Any, rank: int) -> Any:
@@ -80,6 +90,10 @@ class Parts:
             for name in sorted(names, key=lambda name: ":" not in name):  # sections first
                 base, _, sections = name.partition(":")
                 group = ranks_of(rank, self.mesh, (base,))
+                rest = -whole.shape[axis] % len(group) if not sections else 0
+                if rest:
+                    last = [(0, rest if other == axis else 0) for other in range(whole.ndim)]
+                    whole = np.pad(whole, last, mode="edge")
                 pieces = [
                     np.split(section, len(group), axis)[group.index(rank)]
                     for section in np.split(whole, int(sections or 1), axis)

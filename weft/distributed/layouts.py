@@ -7,11 +7,12 @@ names, or None. What the user does not say, the compiler works out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from weft.base.errors import DistributedError
+from weft.base.errors import DistributedError, RangeError
+from weft.base.shapes import Shape
 from weft.base.world import Axes
 from weft.core.bind import bind
 from weft.core.operands import as_tensor
@@ -26,11 +27,16 @@ from weft.passes.layouts.states import of_cuts, whole
 __all__ = ["from_local", "full", "layout", "local", "split"]
 
 Entry = str | Sequence[str] | None
+Uneven = Literal["refuse", "pad"]
 T = TypeVar("T")
 
 
-def cuts_of(x: Any, entries: Sequence[Entry], mesh: Mesh, op: str) -> Cuts:
+def cuts_of(
+    x: Any, entries: Sequence[Entry], mesh: Mesh, op: str, uneven: Uneven = "refuse"
+) -> Cuts:
     """The cuts that entries name; too few are followed by None."""
+    if uneven not in ("refuse", "pad"):
+        raise RangeError(f"{op}: uneven is {uneven!r}", hint='one of "refuse", "pad"')
     if len(entries) > len(x.shape):
         raise DistributedError(
             f"{len(entries)} entries for a tensor of {len(x.shape)} axes",
@@ -46,10 +52,15 @@ def cuts_of(x: Any, entries: Sequence[Entry], mesh: Mesh, op: str) -> Cuts:
                 op=op,
                 hint="each mesh axis can cut one of them",
             )
-    return Cuts(tuple(axes))
+    cuts = Cuts(tuple(axes))
+    if op != "from_local" and uneven == "refuse":
+        cuts.check(x.shape, mesh.axes)
+    return cuts
 
 
-def layout(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
+def layout(
+    x: Tensor, *entries: Entry, mesh: Mesh | None = None, uneven: Uneven = "refuse"
+) -> Tensor:
     """x, which lies so over the mesh from here on; its gradient does, too.
 
     In a compiled function it decides how the compiler splits the program; the value stays the same.
@@ -62,15 +73,20 @@ def layout(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
     """
     on = mesh or current_mesh()
     tensor = as_tensor(x, "layout")
-    cuts = cuts_of(tensor, entries, on, "layout")
+    cuts = cuts_of(tensor, entries, on, "layout", uneven)
     if tensor._data.__class__ is Parts:
         return _relaid(tensor, cuts, on.axes)
     out: Tensor = bind(LAYOUT, tensor, mesh=on.axes, axes=cuts.axes, terms=())
     return out
 
 
-def split(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
+def split(
+    x: Tensor, *entries: Entry, mesh: Mesh | None = None, uneven: Uneven = "refuse"
+) -> Tensor:
     """The part of this rank of x, which all ranks have alike; a tensor with the shape of the whole.
+
+    A size that the ranks do not divide is an error, unless `uneven="pad"`: then the last parts are
+    filled up, with copies of the last element, which no result counts.
 
     >>> from weft import distributed
     >>> def part():
@@ -80,7 +96,7 @@ def split(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
     """
     on = mesh or current_mesh()
     tensor = as_tensor(x, "split")
-    return _relaid(tensor, cuts_of(tensor, entries, on, "split"), on.axes)
+    return _relaid(tensor, cuts_of(tensor, entries, on, "split", uneven), on.axes)
 
 
 def from_local(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
@@ -88,7 +104,8 @@ def from_local(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
     on = mesh or current_mesh()
     tensor = as_tensor(x, "from_local")
     cuts = cuts_of(tensor, entries, on, "from_local")
-    return _made(tensor._data, cuts, on.axes, tensor)
+    shape = cuts.whole(tensor._data.shape, on.axes)
+    return _made(tensor._data, cuts, on.axes, tensor, shape)
 
 
 def full(x: Tensor) -> Tensor:
@@ -109,12 +126,12 @@ def full(x: Tensor) -> Tensor:
 def local(x: Tensor) -> Tensor:
     """What this rank has of x."""
     data = x._data
-    return wrap(data.local) if data.__class__ is Parts else x
+    return wrap(data.own) if data.__class__ is Parts else x
 
 
-def _made(array: Any, cuts: Cuts, mesh: Axes, like: Tensor) -> Tensor:
+def _made(array: Any, cuts: Cuts, mesh: Axes, like: Tensor, shape: Shape) -> Tensor:
     made = like.__class__()
-    made._data = Parts(array, cuts.whole(array.shape, mesh), cuts, mesh) if cuts else array
+    made._data = Parts(array, shape, cuts, mesh) if cuts else array
     made._node = None
     if like.requires_grad and like.is_leaf:
         made.requires_grad = True
@@ -123,7 +140,7 @@ def _made(array: Any, cuts: Cuts, mesh: Axes, like: Tensor) -> Tensor:
 
 def _relaid(x: Tensor, cuts: Cuts, mesh: Axes) -> Tensor:
     """The same value in another layout."""
-    return _made(relaid_array(x, cuts, mesh), cuts, mesh, x)
+    return _made(relaid_array(x, cuts, mesh), cuts, mesh, x, x.shape)
 
 
 def relaid_array(x: Tensor, cuts: Cuts, mesh: Axes) -> Any:
@@ -139,5 +156,5 @@ def relaid_array(x: Tensor, cuts: Cuts, mesh: Axes) -> Any:
         raise DistributedError("only tensors on the CPU can be split", op="split")
     found = wrap(data)
     for step in steps(before, of_cuts(cuts, mesh), found.ndim, mesh):
-        found, _ = step.run(bind, found, found.shape)
+        found, _ = step.run(bind, found, found.shape, x.shape)
     return found._data

@@ -50,7 +50,7 @@ def shard(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
 
 
 def _cut(x: Tensor, cuts: Cuts, on: Mesh) -> Tensor:
-    cuts.local(x.shape, on.axes)  # refused before anything is sent
+    cuts.check(x.shape, on.axes)  # refused before anything is sent
     with no_grad():
         if x._data.__class__ is not Parts and on.size > 1:
             x._data = broadcast(x, mesh=on)._data

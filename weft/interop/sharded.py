@@ -237,7 +237,7 @@ def read_sharded(
         cuts = Cuts(tuple(map(tuple, axes))) if known is None else known.cuts
         over = tuple((n, size) for n, size in mesh) if known is None else known.mesh
         shape = tuple(about["names"][name]["shape"])
-        cuts.local(shape, over)  # a size that ranks do not divide is an error here
+        cuts.check(shape, over)  # a size that ranks do not divide is an error here
         slices = Parts(np.empty(0), shape, cuts, over).slices(world.rank)
         local = np.ascontiguousarray(typed(arrays.piece(name, slices)))
         made = wrap(local)

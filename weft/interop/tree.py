@@ -97,7 +97,7 @@ class Packed:
         if id(tensor) not in self._known:
             # A view of the tensor's own array: as long as it lives, that is not written.
             whole = data.__class__ is not Parts
-            array = Tensor.numpy(Tensor.detach(tensor)) if whole else data.local
+            array = Tensor.numpy(Tensor.detach(tensor)) if whole else data.own
             self._known[id(tensor)] = self._stored(array, name or "tensor"), tensor
             if not whole:
                 if data.cuts.terms:

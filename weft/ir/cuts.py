@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from weft.base.dataclass import dataclass
 from weft.base.errors import ShapeError
@@ -17,7 +18,7 @@ from weft.base.pytree import value_class
 from weft.base.shapes import Shape
 from weft.base.world import Axes
 
-__all__ = ["Cuts", "Interleaved"]
+__all__ = ["Cuts", "Interleaved", "divides"]
 
 _TERMS = re.compile(r"\{\+([^{}]*)\}")
 
@@ -51,6 +52,12 @@ class Interleaved(int):
     __str__ = __repr__
 
 
+def divides(parts: int, size: Any) -> bool:
+    """Whether a size, which may be symbolic, is known to have so many equal parts."""
+    rest = size % parts
+    return rest.__class__ is int and rest == 0
+
+
 @value_class
 @dataclass(frozen=True, slots=True)
 class Cuts:
@@ -66,9 +73,33 @@ class Cuts:
         return bool(self.terms) or any(self.axes)
 
     def local(self, shape: Shape, mesh: Axes) -> Shape:
-        """The shape of a part."""
+        """The shape of a part. Where ranks do not divide a size, the last parts are filled up with
+        copies of the last element."""
+        self._check(shape, mesh, may_pad=True)
         sizes = dict(mesh)
         found = []
+        for size, names in zip(shape, self.axes, strict=True):
+            for name in names:
+                n = sizes[name.partition(":")[0]]
+                size = size // n if divides(n, size) else -(-size // n)
+            found.append(size)
+        return tuple(found)
+
+    def check(self, shape: Shape, mesh: Axes) -> None:
+        """Raise an error where the ranks do not divide a size."""
+        self._check(shape, mesh, may_pad=False)
+
+    def padded(self, shape: Shape, mesh: Axes) -> tuple[int, ...]:
+        """The axes whose last parts are filled up."""
+        sizes = dict(mesh)
+        return tuple(
+            axis
+            for axis, (size, names) in enumerate(zip(shape, self.axes, strict=True))
+            if len(names) == 1 and ":" not in names[0] and not divides(sizes[names[0]], size)
+        )
+
+    def _check(self, shape: Shape, mesh: Axes, *, may_pad: bool) -> None:
+        sizes = dict(mesh)
         for axis, (size, names) in enumerate(zip(shape, self.axes, strict=True)):
             parts, plain, sections = 1, 1, 1
             for name in names:
@@ -78,16 +109,15 @@ class Cuts:
                 sections *= int(apart or 1)
             if sections > 1 and sections % plain == 0:
                 parts //= plain  # these have some of the sections each
-            if parts > 1 and (size.__class__ is not int or size % parts):
+            pads = may_pad and size.__class__ is int and len(names) == 1 and parts == plain
+            if parts > 1 and not divides(parts, size) and not pads:
                 raise ShapeError(
                     f"axis {axis} of {self.shape_text(shape)} has size {size}, "
                     f"which {parts} ranks do not divide",
-                    hint="pad it, or choose another axis or mesh",
+                    hint='choose another axis or mesh, or let the last parts be filled up: uneven="pad"'
+                    if not may_pad and len(names) == 1 and parts == plain
+                    else "choose another axis or mesh",
                 )
-            for name in names:
-                size //= sizes[name.partition(":")[0]]
-            found.append(size)
-        return tuple(found)
 
     def whole(self, shape: Shape, mesh: Axes) -> Shape:
         """The shape of the whole, of which a part has this shape."""

@@ -87,7 +87,9 @@ class Way:
 
     def interleaved(self, sections: int) -> Way | None:
         """The same way, with parts of each of so many sections; None if there is none."""
-        if not self.even or not self.parts or self.parts % sections:
+        if not self.even or self.parts.__class__ is not int or not self.parts:
+            return None
+        if self.parts % sections:
             return None
         return Way(
             tuple(Interleaved(s, sections) if isinstance(s, int) else s for s in self.inputs),
@@ -128,14 +130,14 @@ def ways_of_call(
     elif op.elementwise:
         found += _elementwise(inputs, outputs)
     found += _linear(op, inputs, outputs)
-    return tuple(dict.fromkeys(way for way in found if way.parts != 1))
+    return tuple(dict.fromkeys(way for way in found if way.parts.__class__ is not int or way.parts != 1))
 
 
 def _elementwise(inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Iterator[Way]:
     """All axes: operands are whole along axes in which they are broadcast."""
     shape = outputs[0].shape
     for axis, size in enumerate(shape):
-        if size.__class__ is int:
+        if size.__class__ is not int or size != 1:
             states: list[State] = []
             for kind in inputs:
                 mine = axis - (len(shape) - kind.ndim)
@@ -186,8 +188,6 @@ def by_letters(
         return axis if axis >= 0 and kind.shape[axis] == sizes[letter] else None
 
     for letter, size in sizes.items():
-        if size.__class__ is not int:
-            continue
         kept = any(letter in letters for _, letters in outputs)
         yield Way(
             tuple(

@@ -23,7 +23,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _is_cuttable(size: Any) -> bool:
-    return size.__class__ is int and size != 1
+    return size.__class__ is not int or size != 1
 
 
 def same_axes(inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
@@ -140,11 +140,14 @@ def reshaped(inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
     """Axes that stay, those that are merged into one, and those that come of one."""
     before, after = inputs[0].shape, outputs[0].shape
     if not all(size.__class__ is int and size for size in (*before, *after)):
-        # Sizes that are not numbers: only axes in front that both have.
+        # Sizes that are not numbers: only axes in front that both have, and the first one with
+        # those behind it.
         for axis, (one, two) in enumerate(zip(before, after, strict=False)):
             if one is not two and one != two:
+                if axis == 0:
+                    yield from _merged_first(before, after)
                 return
-            if _is_cuttable(one) and one:
+            if one.__class__ is not int or one > 1:
                 yield Way((axis,), (axis,), one)
         return
     old, new = _strides(before), _strides(after)
@@ -165,6 +168,17 @@ def reshaped(inputs: Types, outputs: Types, **_attrs: Any) -> Ways:
                 sections = other // stride
                 parts = math.gcd(many, size // sections) if size % sections == 0 else 1
                 yield Way((_at(i, sections),), (j,), parts, even=False)
+
+
+def _merged_first(before: tuple[Any, ...], after: tuple[Any, ...]) -> Ways:
+    """The first axis of one shape is the first of the other one with axes behind it."""
+    for few, many in ((before, after), (after, before)):
+        size = few[0]
+        for behind in few[1:]:
+            size = size * behind
+            if behind.__class__ is int and size == many[0]:
+                yield Way((0,), (0,), few[0], even=False)
+                return
 
 
 def _at(axis: int, sections: int) -> State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from sys import getrefcount
@@ -9,10 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from weft.base.errors import DistributedError
-from weft.base.world import Axes, check_mesh, current_world
+from weft.base.dim_algebra import Dim
+from weft.base.dims import bind_all, substitute
+from weft.base.errors import DistributedError, InternalError, ShapeError, UnknownSizeError
+from weft.base.world import Axes, check_mesh, current_world, group_size
 from weft.core.parts import Parts
 from weft.core.tensor import Tensor
+from weft.ir.concrete import concrete, names_of_inputs
 from weft.ir.cuts import Cuts
 from weft.ir.graph import Graph
 from weft.ir.signature import OutputRouting
@@ -49,7 +53,9 @@ class ShardedProgram(Program):
         self._inner: Executable | None = None
         self._started = False
         self._layouts: Layouts = ()
-        self._others: dict[Layouts, ShardedProgram] = {}
+        self._others: dict[Any, ShardedProgram] = {}
+        self._named = bool(names_of_inputs(graph))
+        self._factors: dict[str, int] = {}  # named sizes are these times those of a part
 
     @property
     def split(self) -> RankProgram:
@@ -58,7 +64,7 @@ class ShardedProgram(Program):
             mesh = mesh_of(self.captured) or self._mesh
             if not mesh:
                 raise DistributedError("this program is split at its first call")
-            self._split = rank_program(self.captured, mesh, self._written)
+            self._split = rank_program(self._scaled(), mesh, self._written)
         return self._split
 
     @property
@@ -82,9 +88,9 @@ class ShardedProgram(Program):
     _mesh: Axes = ()
 
     def call(self, inputs: list[Tensor]) -> list[Tensor]:
-        layouts = _layouts(inputs)
-        if self._started and layouts != self._layouts:
-            return self._other(layouts).call(inputs)
+        other = self._fitting(inputs)
+        if other is not self:
+            return other.call(inputs)
         given = self._given(inputs)
         return self._laid_out(self.inner.program.call(given), range(len(self.split.outputs)))
 
@@ -97,9 +103,19 @@ class ShardedProgram(Program):
         gradients = [(listed.index(i), to) for i, to in routing.gradients.items()]
         left = [place for place, i in enumerate(listed) if routing.is_listed(i)]
 
+        others: dict[ShardedProgram, Call] = {}
+
         def run(inputs: list[Tensor]) -> list[Tensor]:
             if not self._started:
                 self._start(inputs)
+            if self._named:
+                other = self._fitting(inputs)
+                if other is not self:
+                    if other not in others:
+                        made = other.routed_call(routing)
+                        assert made is not None
+                        others[other] = made
+                    return others[other](inputs)
             if not known:
                 known.append(True)
                 cut.extend([i for i, cuts in enumerate(self._layouts) if cuts is not None])
@@ -120,12 +136,65 @@ class ShardedProgram(Program):
 
         return run
 
-    def _other(self, layouts: Layouts) -> ShardedProgram:
-        """The program for other layouts of the inputs, where no guard says which they have."""
-        found = self._others.get(layouts)
+    def _fitting(self, inputs: list[Tensor]) -> ShardedProgram:
+        """The program for the layouts of the inputs, where no guard says which they have, and for
+        their sizes, where a program serves many."""
+        if not self._started:
+            self._start(inputs)
+        layouts = _layouts(inputs)
+        key: Any = layouts
+        if self._named:
+            known = _sizes(self.captured, inputs)
+            if not self._serves(inputs, known):
+                key = layouts, tuple(known.items())
+        if key == self._layouts:
+            return self
+        found = self._others.get(key)
         if found is None:
-            found = ShardedProgram(self.captured, self._written, self._make)
-            self._others[layouts] = found
+            graph = self.captured if key is layouts else concrete(self.captured, known)
+            found = self._others[key] = ShardedProgram(graph, self._written, self._make)
+        return found
+
+    def _serves(self, inputs: list[Tensor], sizes: Mapping[str, int]) -> bool:
+        """Whether the program for named sizes is one for these."""
+        if any(sizes[name] % n for name, n in self._factors.items()):
+            return False
+        for x in inputs:
+            data = x._data
+            if data.__class__ is Parts and data.cuts.padded(data.shape, data.mesh):
+                return False
+        try:
+            return self.inner is not None
+        except (UnknownSizeError, ShapeError, InternalError):
+            return False
+
+    def _scaled(self) -> Graph:
+        """The graph whose named sizes are those of parts: B elements become 2·B over two ranks."""
+        if not self._factors:
+            return self.captured
+        graph = self.captured.clone()
+        by = {name: Dim(name) * n for name, n in self._factors.items()}
+        for part in graph.walk():
+            for value in part.values():
+                if isinstance(value.type, TensorType):
+                    shape = substitute(value.type.shape, by, partly=True)
+                    value.type = value.type.like(shape=shape).cut(value.type.cuts)
+            for node in part.nodes:
+                node.attrs = substitute(node.attrs, by, partly=True)
+        return graph
+
+    def _find_factors(self) -> dict[str, int]:
+        """Named sizes that layouts of inputs cut, and in how many parts."""
+        found: dict[str, int] = {}
+        for value in self.captured.inputs:
+            kind = value.type
+            if isinstance(kind, TensorType) and kind.cuts is not None:
+                for size, names in zip(kind.shape, kind.cuts.axes, strict=True):
+                    if isinstance(size, Dim) and names:
+                        bases = tuple(name.partition(":")[0] for name in names)
+                        n = group_size(self._mesh, bases)
+                        for name in size.names:
+                            found[name] = math.lcm(found.get(name, 1), n)
         return found
 
     def _given(self, inputs: list[Tensor]) -> list[Tensor]:
@@ -141,6 +210,9 @@ class ShardedProgram(Program):
             cuts = cut[number]
             if cuts is not None:
                 shape = cuts.whole(x._data.shape, self.split.mesh)
+                said = self.split.laid_out.outputs[number].tensor_type.shape
+                if cuts.padded(said, self.split.mesh):
+                    shape = said
                 x._data = Parts(x._data, shape, cuts, self.split.mesh)
         return found
 
@@ -164,8 +236,9 @@ class ShardedProgram(Program):
                 value.type = value.type.cut(cuts)
         self.captured = graph
         self._started = True
+        self._factors = self._find_factors() if self._named else {}
         self._split = self._inner = None
-        mesh = self.split.mesh
+        mesh = mesh_of(self.captured) or self._mesh
         check_mesh(mesh, current_world().size)
         if current_world().size > 1:
             self._check_alike(inputs, mesh)
@@ -187,6 +260,20 @@ class ShardedProgram(Program):
 
 
 Layouts = tuple[Cuts | None, ...]
+
+
+def _sizes(graph: Graph, inputs: Sequence[Tensor]) -> dict[str, int]:
+    """The named sizes of a call, of whole tensors."""
+    found: dict[str, int] = {}
+    bind_all(
+        [
+            (value.type.shape, tuple(x._data.shape), value.name)
+            for value, x in zip(graph.inputs, inputs, strict=True)
+            if isinstance(value.type, TensorType)
+        ],
+        found,
+    )
+    return found
 
 
 def _layouts(inputs: list[Tensor]) -> Layouts:

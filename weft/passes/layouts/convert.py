@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.base.shapes import Shape
-from weft.base.world import Axes
-from weft.ir.cuts import Interleaved
+from weft.base.world import Axes, group_size
+from weft.ir.cuts import Interleaved, divides
 from weft.ir.op import Op
 from weft.ir.ways import SUM
-from weft.ops.cards import RESHAPE
+from weft.ops.cards import CONCAT, GETITEM, RESHAPE
 from weft.ops.collective import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -36,10 +36,14 @@ class Step:
     axis: int = 0
     sections: int = 1
 
-    def run(self, call: Callable[..., Any], x: Any, shape: Shape) -> tuple[Any, Shape]:
-        """The value after this step, and its shape; `call(op, x, **attrs)`."""
+    def run(
+        self, call: Callable[..., Any], x: Any, shape: Shape, whole: Shape
+    ) -> tuple[Any, Shape]:
+        """The value after this step, and its shape; `call(op, x, **attrs)`. `whole`: the shape of
+        the whole value, of which the last parts may be filled up."""
         if self.sections == 1:
-            made = call(self.op, x, **self.attrs)
+            made = call(self.op, self._filled(call, x, shape), **self.attrs)
+            made = self._cut_off(call, made, whole)
             return made, made.type.shape
         at, count = self.axis, self.sections
         opened = (*shape[:at], count, shape[at] // count, *shape[at + 1 :])
@@ -47,6 +51,34 @@ class Step:
         found = made.type.shape
         closed = (*found[:at], found[at] * found[at + 1], *found[at + 2 :])
         return call(RESHAPE, made, shape=closed), closed
+
+
+    def _filled(self, call: Callable[..., Any], x: Any, shape: Shape) -> Any:
+        """With copies of the last element, where the ranks do not divide what this step cuts."""
+        name = _CUTS.get(self.op)
+        if name is None:
+            return x
+        axis, n = self.attrs[name], group_size(self.attrs["mesh"], self.attrs["over"])
+        size = shape[axis]
+        if size.__class__ is not int or divides(n, size):
+            return x
+        last = call(GETITEM, x, index=((slice(None),) * axis + (slice(size - 1, size),)))
+        return call(CONCAT, x, *[last] * (-size % n), axis=axis)
+
+    def _cut_off(self, call: Callable[..., Any], x: Any, whole: Shape) -> Any:
+        name = _JOINS.get(self.op)
+        if name is None:
+            return x
+        axis = self.attrs[name]
+        size, real = x.type.shape[axis], whole[axis]
+        if size.__class__ is not int or real.__class__ is not int or size <= real:
+            return x
+        return call(GETITEM, x, index=((slice(None),) * axis + (slice(0, real),)))
+
+
+#: The attributes of the axes that collectives cut, and put together.
+_CUTS = {OWN_PART: "axis", REDUCE_SCATTER: "axis", ALL_TO_ALL: "split_axis"}
+_JOINS = {ALL_GATHER: "axis", ALL_TO_ALL: "concat_axis"}
 
 
 def steps(before: States, after: States, ndim: int, mesh: Axes) -> Iterator[Step]:

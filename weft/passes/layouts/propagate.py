@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.base.world import Axes
-from weft.ir.cuts import Interleaved
+from weft.ir.cuts import Interleaved, divides
 from weft.ir.graph import Graph, Node, Value
+from weft.ir.op import Trait
 from weft.ir.types import TensorType
 from weft.ir.ways import SUM, State, Way, ways_of
 from weft.ops.layout import LAYOUT
@@ -156,7 +157,8 @@ class Propagation:
         best: Way | None = None
         least = self._cost(node, None, k, ranks, states, wishes)
         for way in self._candidates(node, states, wishes):
-            if way.parts and way.parts % (ranks * used.get(way, 1)):
+            many = ranks * used.get(way, 1)
+            if not divides(many, way.parts) and not self._pads(node, way, k, many):
                 continue
             if any(_collide(way, ranks, other, many) for other, many in used.items()):
                 continue
@@ -168,6 +170,30 @@ class Propagation:
                 if cost < least or (cost == least and best is None):
                     best, least = way, cost
         return best
+
+    def _pads(self, node: Node, way: Way, k: int, ranks: int) -> bool:
+        """Whether a call may run so on parts of which the last ones are filled up: with copies of
+        the last element, which are elements like others. Only sums must not count them."""
+        if not way.even or way.rule is not None or ranks != self.mesh[k][1]:
+            return False
+        values = (*zip(node.inputs, way.inputs), *zip(node.outputs, way.outputs))
+        sizes = [v.tensor_type.shape[s] for v, s in values if isinstance(s, int)]
+        if any(size.__class__ is not int or size != way.parts for size in sizes):
+            return False
+        for value, state in zip(node.inputs, way.inputs, strict=True):
+            cut_twice = any(s == state for j, s in enumerate(self.states[value]) if j != k)
+            if isinstance(state, int) and cut_twice:
+                return False
+        if SUM in way.inputs:
+            return False
+        given = [self.states[value][k] for value in node.inputs]
+        if not any(isinstance(a, int) and a == b for a, b in zip(given, way.inputs, strict=True)):
+            return False  # only what is filled up already
+        if way.combine:
+            return way.combine in ("max", "min")
+        if all(isinstance(state, int) for state in way.outputs):
+            return True
+        return all(state == SUM for state in way.outputs) and Trait.LINEAR in node.op.traits
 
     def _cost(
         self,

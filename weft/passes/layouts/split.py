@@ -7,7 +7,7 @@ attributes that hold sizes changed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ from weft.ir.infer import infer_types
 from weft.ir.literal import CONSTANT, constant_attrs
 from weft.ir.op import Op
 from weft.ir.types import TensorType, Type
-from weft.ir.ways import Span, Way, local_attrs, ways_of
+from weft.ir.ways import SUM, Span, Way, local_attrs, ways_of
 from weft.ops.cards import ASTYPE, RESHAPE
 from weft.ops.collective import (
     ALL_GATHER,
@@ -141,13 +141,13 @@ class _Split:
         why = f"for {users[0].op.name}" if users else "for the result"
         before, after = self.states(node.inputs[0]), self.states(node.out)
 
-        def add(op: Op, x: Value, **attrs: Any) -> Value:
-            return new.add(op, x, location=node.location, **attrs).out
+        def add(op: Op, *given: Value, **attrs: Any) -> Value:
+            return new.add(op, *given, location=node.location, **attrs).out
 
         for step in steps(before, after, source.ndim, self.mesh):
             kind = value.tensor_type
             nbytes = kind.nbytes if isinstance(kind.size, int) else 0
-            value, _ = step.run(add, value, kind.shape)
+            value, _ = step.run(add, value, kind.shape, source.shape)
             n = group_size(self.mesh, step.attrs["over"])
             whole = nbytes * (n if step.op is ALL_GATHER else 1)
             sent = _SENT[step.op](n) if step.op in _SENT else 0
@@ -165,7 +165,9 @@ class _Split:
         return value
 
     def _call(self, new: Graph, node: Node, known: dict[Value, Value]) -> None:
-        inputs = [known[value] for value in node.inputs]
+        inputs = [
+            self._without_copies(new, node, i, known[value]) for i, value in enumerate(node.inputs)
+        ]
         outputs = [self.local(value.type) for value in node.outputs]
         combine = self._combined(node)
         names, way = self._by_rule(node)
@@ -206,17 +208,68 @@ class _Split:
                         found = way
         return names, found
 
+    def _without_copies(self, new: Graph, node: Node, number: int, value: Value) -> Value:
+        """An operand of a sum over an axis whose last parts are filled up: with zeros there."""
+        old = node.inputs[number]
+        if not isinstance(old.type, TensorType) or old.type.cuts is None or node.graphs:
+            return value
+        shape, where = old.tensor_type.shape, node.location
+        made = self.states(node.outputs[0])
+        floats = value.tensor_type.dtype.kind in ("float", "complex")
+        for axis in old.type.cuts.padded(shape, self.mesh):
+            (name,) = old.type.cuts.axes[axis]
+            if made[[each for each, _ in self.mesh].index(name)] != SUM or not floats:
+                continue
+            size = value.tensor_type.shape[axis]
+            first = self._first(new, (name,), size, where)
+
+            def zeroed(
+                first: Any, x: Any, size: int = size, axis: int = axis, real: int = shape[axis]
+            ) -> Any:
+                xp = weft_namespace()
+                here = xp.arange(size) + first < real
+                here = xp.reshape(here, (-1,) + (1,) * (x.ndim - 1 - axis))
+                return xp.where(here, x, xp.zeros_like(x))
+
+            value = self._recorded(new, zeroed, (first, value), where)
+        return value
+
+    def _first(
+        self, new: Graph, names: Sequence[str], size: int, where: SourceLocation | None
+    ) -> Value:
+        """The number of the first element of the part of this rank, of parts of one size."""
+        ranks = group_size(self.mesh, tuple(names))
+        attrs = constant_attrs(np.arange(ranks) * size, CPU)
+        starts = new.add(CONSTANT, location=where, **attrs).out
+        over: dict[str, Any] = {"mesh": self.mesh, "over": tuple(names)}
+        mine = new.add(OWN_PART, starts, location=where, axis=0, **over).out
+        return new.add(RESHAPE, mine, location=where, shape=()).out
+
+    def _recorded(
+        self,
+        new: Graph,
+        function: Callable[..., Any],
+        values: Sequence[Value],
+        where: SourceLocation | None,
+    ) -> Value:
+        """What a function gives, as calls in the graph."""
+        graph = make_graph(function, *[value.tensor_type for value in values])
+        graph = DropStopGradient().run(graph)
+        known = dict(zip(graph.inputs, values, strict=True))
+        for each in graph.nodes:
+            made = copied(each, [known[value] for value in each.inputs], each.graphs)
+            made.location = where
+            known.update(zip(each.outputs, made.outputs, strict=True))
+            new.nodes.append(made)
+        return known[graph.outputs[0]]
+
     def _run_rule(
         self, new: Graph, node: Node, inputs: list[Value], names: list[str], way: Way
     ) -> Value:
         """The call on the part of this rank, by the rule of a way."""
         ranks = group_size(self.mesh, tuple(names))
         size, where = way.parts // ranks, node.location
-        attrs = constant_attrs(np.arange(ranks) * size, CPU)
-        starts = new.add(CONSTANT, location=where, **attrs).out
-        over: dict[str, Any] = {"mesh": self.mesh, "over": tuple(names)}
-        mine = new.add(OWN_PART, starts, location=where, axis=0, **over).out
-        first = new.add(RESHAPE, mine, location=where, shape=()).out
+        first = self._first(new, names, size, where)
 
         def run(first: Any, *operands: Any) -> Any:
             assert way.rule is not None
@@ -224,15 +277,7 @@ class _Split:
             with no_grad():
                 return way.rule(weft_namespace(), span, *operands, **node.attrs)
 
-        graph = make_graph(run, *[value.tensor_type for value in (first, *inputs)])
-        graph = DropStopGradient().run(graph)
-        known = dict(zip(graph.inputs, (first, *inputs), strict=True))
-        for each in graph.nodes:
-            made = copied(each, [known[value] for value in each.inputs], each.graphs)
-            made.location = where
-            known.update(zip(each.outputs, made.outputs, strict=True))
-            new.nodes.append(made)
-        return known[graph.outputs[0]]
+        return self._recorded(new, run, (first, *inputs), where)
 
     def _combined(self, node: Node) -> list[tuple[str, str]]:
         """The mesh axes along which results have to be combined, and how."""
