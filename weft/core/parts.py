@@ -29,7 +29,7 @@ class Parts:
     shape   of the whole
     """
 
-    __slots__ = ("cuts", "dtype", "mesh", "shape", "tensor")
+    __slots__ = ("_layout", "cuts", "dtype", "mesh", "shape", "tensor")
 
     #: Makes a tensor of an array: `weft.core.tensor` knows how.
     wrap: ClassVar[Callable[[Any], Any]]
@@ -40,6 +40,7 @@ class Parts:
         self.dtype: np.dtype[Any] = local.dtype
         self.cuts = cuts
         self.mesh = mesh
+        self._layout = ""  # told when asked for
 
     @property
     def local(self) -> Any:
@@ -57,9 +58,11 @@ class Parts:
     @property
     def layout(self) -> str:
         """Where parts lie, as text: recordings of functions are made for one layout."""
-        padded = self.cuts.padded(self.shape, self.mesh)
-        sizes = [str(n) if axis in padded else "" for axis, n in enumerate(self.shape)]
-        return f"{self.cuts.shape_text(sizes)} over {self.mesh}"
+        if not self._layout:
+            padded = self.cuts.padded(self.shape, self.mesh)
+            sizes = [str(n) if axis in padded else "" for axis, n in enumerate(self.shape)]
+            self._layout = f"{self.cuts.shape_text(sizes)} over {self.mesh}"
+        return self._layout
 
     @property
     def own(self) -> Any:

@@ -111,12 +111,13 @@ class Cuts:
                 parts //= plain  # these have some of the sections each
             pads = may_pad and size.__class__ is int and len(names) == 1 and parts == plain
             if parts > 1 and not divides(parts, size) and not pads:
+                hint = "choose another axis or mesh"
+                if not may_pad and len(names) == 1 and parts == plain:
+                    hint += ', or let the last parts be filled up: split(..., uneven="pad")'
                 raise ShapeError(
                     f"axis {axis} of {self.shape_text(shape)} has size {size}, "
                     f"which {parts} ranks do not divide",
-                    hint='choose another axis or mesh, or let the last parts be filled up: uneven="pad"'
-                    if not may_pad and len(names) == 1 and parts == plain
-                    else "choose another axis or mesh",
+                    hint=hint,
                 )
 
     def whole(self, shape: Shape, mesh: Axes) -> Shape:

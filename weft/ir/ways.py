@@ -130,7 +130,8 @@ def ways_of_call(
     elif op.elementwise:
         found += _elementwise(inputs, outputs)
     found += _linear(op, inputs, outputs)
-    return tuple(dict.fromkeys(way for way in found if way.parts.__class__ is not int or way.parts != 1))
+    many = [way for way in found if way.parts.__class__ is not int or way.parts != 1]
+    return tuple(dict.fromkeys(many))
 
 
 def _elementwise(inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Iterator[Way]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.base.dim_algebra import Dim
-from weft.base.dims import bind_all, substitute
+from weft.base.dims import bind_all, dim, substitute
 from weft.base.errors import DistributedError, InternalError, ShapeError, UnknownSizeError
 from weft.base.world import Axes, check_mesh, current_world, group_size
 from weft.core.parts import Parts
@@ -55,6 +55,7 @@ class ShardedProgram(Program):
         self._layouts: Layouts = ()
         self._others: dict[Any, ShardedProgram] = {}
         self._named = bool(names_of_inputs(graph))
+        self._hints: dict[str, int] = {}  # the numbers of named sizes of parts in the first call
         self._factors: dict[str, int] = {}  # named sizes are these times those of a part
 
     @property
@@ -64,7 +65,7 @@ class ShardedProgram(Program):
             mesh = mesh_of(self.captured) or self._mesh
             if not mesh:
                 raise DistributedError("this program is split at its first call")
-            self._split = rank_program(self._scaled(), mesh, self._written)
+            self._split = rank_program(self._scaled(), mesh, self._written, hints=self._hints)
         return self._split
 
     @property
@@ -173,7 +174,7 @@ class ShardedProgram(Program):
         if not self._factors:
             return self.captured
         graph = self.captured.clone()
-        by = {name: Dim(name) * n for name, n in self._factors.items()}
+        by = {name: dim(name, min=1) * n for name, n in self._factors.items()}
         for part in graph.walk():
             for value in part.values():
                 if isinstance(value.type, TensorType):
@@ -236,7 +237,10 @@ class ShardedProgram(Program):
                 value.type = value.type.cut(cuts)
         self.captured = graph
         self._started = True
-        self._factors = self._find_factors() if self._named else {}
+        if self._named:
+            self._factors = self._find_factors()
+            sizes = _sizes(self.captured, inputs)
+            self._hints = {name: n // self._factors.get(name, 1) for name, n in sizes.items()}
         self._split = self._inner = None
         mesh = mesh_of(self.captured) or self._mesh
         check_mesh(mesh, current_world().size)

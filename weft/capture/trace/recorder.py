@@ -37,7 +37,7 @@ from weft.capture.trace.new_leaves import (
 from weft.capture.trace.recorded_backward import NoNumbers, record_backward
 from weft.capture.trace.result_leaves import as_result, is_plain, with_plain_keys
 from weft.capture.trace.segments import Ending, Question, Segment, array_tensor
-from weft.capture.trace.sizes import RecordedSizes
+from weft.capture.trace.sizes import RecordedSizes, may_vary
 from weft.capture.watch.calls import callable_for
 from weft.capture.watch.effects import tensors_in
 from weft.capture.watch.origin import Origin, PlaceKey, input_name, pinned, place_key
@@ -149,7 +149,7 @@ class TraceRecorder(GraphRecorder):
         self, tensor: Tensor, origin: Origin, facts: TensorFacts, in_module: bool
     ) -> tuple[int, ...] | None:
         """A tensor with symbolic sizes stands for its value from now on, until the run is over."""
-        if facts.array is not np.ndarray or id(tensor) in self.written:
+        if not may_vary(tensor._data) or id(tensor) in self.written:
             return None
         if not (in_module and facts.leaf):
             key = place_key(origin, self._place_keys)
@@ -159,7 +159,8 @@ class TraceRecorder(GraphRecorder):
         shape = self.sizes.shape_of(origin, facts, in_module)
         if shape is None:
             return None
-        value = self._input(type_of(tensor).like(shape=shape), origin, wrap(tensor._data))
+        kind = type_of(tensor)
+        value = self._input(kind.like(shape=shape).cut(kind.cuts), origin, wrap(tensor._data))
         self._lifted[id(tensor)] = (tensor, value)
         self._stand_ins.append(Written(tensor))
         if tensor._node is not None:

@@ -25,6 +25,7 @@ from weft.capture.watch.origin import Origin, PlaceKey, calculation, input_name,
 from weft.capture.watch.size_guards import SizeGuard, SizePlace, of_axis, of_fact, rows_of
 from weft.capture.watch.values import TensorFacts
 from weft.capture.watch.watch import Watch, here
+from weft.core.parts import Parts
 from weft.core.tensor import Tensor, type_of
 from weft.ir.size_inputs import linear_name
 from weft.ir.types import TensorType
@@ -39,6 +40,13 @@ ROWS = 8
 FAILURES = 3
 #: Numbers from here on are no sizes.
 LARGEST = 1 << 48
+
+
+def may_vary(data: Any) -> bool:
+    """Whether sizes of an array may be symbolic: not those of parts that are filled up."""
+    if data.__class__ is Parts:
+        return not data.cuts.padded(data.shape, data.mesh)
+    return data.__class__ is np.ndarray
 
 
 @dataclass
@@ -259,7 +267,7 @@ def shape_at(origin: Origin | None, args: tuple[Any, ...], kwargs: dict[str, Any
         value = None if origin is None else origin.evaluate(args, kwargs)
     except Exception:
         return None
-    if not isinstance(value, Tensor) or value._data.__class__ is not np.ndarray:
+    if not isinstance(value, Tensor) or not may_vary(value._data):
         return None
     return tuple(value._data.shape)
 

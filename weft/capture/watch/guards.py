@@ -28,6 +28,7 @@ from weft.capture.watch.values import (
     size_of,
     tensor_facts,
 )
+from weft.core.parts import Parts
 
 
 @dataclass(eq=False)
@@ -130,14 +131,16 @@ def _differs(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
 def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     facts = guard.expected
     parts = [f"{v}.__class__ is not {pool.name(facts.cls)}"]
-    if facts.array is np.ndarray:
+    if facts.array in (np.ndarray, Parts):
         dtype = pool.name(facts.dtype)
         parts += [
-            f"(d := {v}._data).__class__ is not {pool.name(np.ndarray)}",
+            f"(d := {v}._data).__class__ is not {pool.name(facts.array)}",
             # NumPy's dtypes are nearly always one object each
             f"(d.dtype is not {dtype} and d.dtype != {dtype})",
             _shape_differs(facts.shape, pool),
         ]
+        if facts.array is Parts:
+            parts.append(f"d.layout != {pool.name(facts.layout)}")
         if facts.leaf is None:
             parts.append(f"{v}._node is not None")
         else:

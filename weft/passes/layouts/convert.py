@@ -52,7 +52,6 @@ class Step:
         closed = (*found[:at], found[at] * found[at + 1], *found[at + 2 :])
         return call(RESHAPE, made, shape=closed), closed
 
-
     def _filled(self, call: Callable[..., Any], x: Any, shape: Shape) -> Any:
         """With copies of the last element, where the ranks do not divide what this step cuts."""
         name = _CUTS.get(self.op)

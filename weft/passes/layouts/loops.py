@@ -139,7 +139,7 @@ class Loops:
 def _nested(
     p: Propagation, graph: Graph, inputs: Sequence[States], wants: Sequence[list[State] | None]
 ) -> Propagation:
-    made = type(p)(graph, p.mesh, p.costs, inputs)
+    made = type(p)(graph, p.mesh, p.costs, inputs, hints=p.hints)
     for value, want in zip(graph.outputs, wants, strict=False):
         if want is not None:
             made.want(value, tuple(want))

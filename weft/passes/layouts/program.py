@@ -72,9 +72,10 @@ def rank_program(
     mesh: Axes,
     written: Mapping[int, int] | None = None,
     costs: Costs | None = None,
+    hints: Mapping[str, int] | None = None,
 ) -> RankProgram:
     """The program of one rank. `written`: outputs that become the values of inputs, which keep
-    their layouts."""
+    their layouts. `hints`: usual numbers of named sizes."""
     start = time.perf_counter()
     inputs = [of_cuts(_cuts(value.type), mesh) for value in graph.inputs]
     whole = optimize(_without_cuts(graph), [DropStopGradient(), *passes()])
@@ -88,7 +89,7 @@ def rank_program(
                     "collectives; call them in programs without layouts",
                 )
     wanted = {output: inputs[to] for output, to in (written or {}).items()}
-    laid_out = propagated(whole, mesh, inputs, wanted, costs or Costs())
+    laid_out = propagated(whole, mesh, inputs, wanted, costs or Costs(), hints)
     middle = time.perf_counter()
     laid_out.stamped(Stage("propagate", middle - start, _count(laid_out)))
     report = Report()
@@ -117,11 +118,12 @@ def propagated(
     inputs: Sequence[States],
     wanted: Mapping[int, States],
     costs: Costs,
+    hints: Mapping[str, int] | None = None,
 ) -> Graph:
     """The graph with a layout for each value. Composite calls stay one call, unless an operand is
     cut in a way that only their parts can take."""
     for _ in range(MOST_ROUNDS):
-        found = Propagation(graph, mesh, costs, inputs, wanted).run()
+        found = Propagation(graph, mesh, costs, inputs, wanted, hints).run()
         apart = set(_composites(found))
         if not apart:
             break

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from weft.base.dims import dims_in, substitute
 from weft.base.world import Axes
 from weft.ir.cuts import Interleaved, divides
 from weft.ir.graph import Graph, Node, Value
@@ -27,6 +28,8 @@ __all__ = ["Propagation"]
 
 #: Sweeps over the graph: forwards, backwards, ..., forwards.
 ROUNDS = 3
+#: What counts as a size that is not known.
+USUAL = 256
 
 
 class Propagation:
@@ -43,8 +46,10 @@ class Propagation:
         costs: Costs,
         inputs: Sequence[States],
         wanted: Mapping[int, States] | None = None,
+        hints: Mapping[str, int] | None = None,
     ) -> None:
         self.graph = graph
+        self.hints = hints or {}
         self.mesh = mesh
         self.costs = costs
         self.states: dict[Value, States] = dict(zip(graph.inputs, inputs, strict=True))
@@ -176,8 +181,9 @@ class Propagation:
         the last element, which are elements like others. Only sums must not count them."""
         if not way.even or way.rule is not None or ranks != self.mesh[k][1]:
             return False
-        values = (*zip(node.inputs, way.inputs), *zip(node.outputs, way.outputs))
-        sizes = [v.tensor_type.shape[s] for v, s in values if isinstance(s, int)]
+        values, states = (*node.inputs, *node.outputs), (*way.inputs, *way.outputs)
+        pairs = zip(values, states, strict=True)
+        sizes = [v.tensor_type.shape[s] for v, s in pairs if isinstance(s, int)]
         if any(size.__class__ is not int or size != way.parts for size in sizes):
             return False
         for value, state in zip(node.inputs, way.inputs, strict=True):
@@ -225,17 +231,29 @@ class Propagation:
         return total + self._work(node) / share
 
     def _work(self, node: Node) -> float:
-        kinds = [value.type for value in (*node.inputs, *node.outputs)]
-        if not all(isinstance(kind, TensorType) and _is_static(kind) for kind in kinds):
+        if not all(isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs)):
             return 0.0
-        inputs = tuple([value.tensor_type for value in node.inputs])
-        outputs = tuple([value.tensor_type for value in node.outputs])
-        found = node.op.estimate(inputs, outputs, **node.attrs)
+        inputs = tuple([self._usual(value.tensor_type) for value in node.inputs])
+        outputs = tuple([self._usual(value.tensor_type) for value in node.outputs])
+        attrs = node.attrs
+        for name in {name for size in dims_in(attrs) for name in size.names}:
+            attrs = substitute(attrs, {name: self._size(name)}, partly=True)
+        found = node.op.estimate(inputs, outputs, **attrs)
         return self.costs.work(found.flops, found.bytes)
 
     def nbytes(self, value: Value) -> int:
         kind = value.type
-        return kind.nbytes if isinstance(kind, TensorType) and _is_static(kind) else 0
+        return self._usual(kind).nbytes if isinstance(kind, TensorType) else 0
+
+    def _usual(self, kind: TensorType) -> TensorType:
+        """The type with numbers for named sizes: those of the first call."""
+        if all(size.__class__ is int for size in kind.shape):
+            return kind
+        known = {name: self._size(name) for size in dims_in(kind.shape) for name in size.names}
+        return kind.like(shape=substitute(kind.shape, known))
+
+    def _size(self, name: str) -> int:
+        return self.hints.get(name, USUAL)
 
     # --- the graph with its layouts -------------------------------------------------------------
 
@@ -336,7 +354,3 @@ def _collide(one: Way, ranks: int, two: Way, others: int) -> bool:
 def _is_shared(way: Way) -> bool:
     """Whether the ranks share the work: each has a part of something."""
     return any(isinstance(state, int) for state in (*way.inputs, *way.outputs))
-
-
-def _is_static(kind: TensorType) -> bool:
-    return all(size.__class__ is int for size in kind.shape)
