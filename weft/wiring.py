@@ -22,6 +22,7 @@ from weft.base.notebook import use_html
 from weft.base.tracebacks import use_short_tracebacks
 from weft.capture.trace.captured import Captured
 from weft.core.bind import use_tape
+from weft.core.parts import Parts
 from weft.inspect.attach import HTML, METHODS, module_html
 from weft.ir.dispatch import use_opener
 from weft.ir.graph import Graph
@@ -34,6 +35,7 @@ from weft.record.declared import enter, leave
 from weft.record.make_graph import run_graph
 from weft.runtime.cuda.opening import open_cuda
 from weft.runtime.eager.use import use_kernels
+from weft.runtime.lazy_imports import spread_calls
 from weft.runtime.split.devices import use_engines
 
 #: Engines that are opened when they are asked for, and the modules that open them.
@@ -66,6 +68,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
 ATTRIBUTES: list[tuple[type, dict[str, Any]]] = [
     (Graph, {"parse": staticmethod(parse_graph), "__call__": run_graph}),
     (Graph, {"__enter__": enter, "__exit__": leave}),  # with weft.Graph() as g
+    (Parts, {"calls": staticmethod(spread_calls)}),  # ops called one by one on parts
     (Captured, METHODS),  # tools that look at compiled functions
     *HTML,
 ]

@@ -218,20 +218,6 @@ def test_what_loops_carry_gets_the_layout_of_what_they_compute() -> None:
     assert not [node for node in local.graphs[0].nodes if node.op.collective]
 
 
-def test_eager_calls_are_refused() -> None:
-    def rank() -> None:
-        x = distributed.split(weft.ones(4), "ranks")
-        assert (x.shape, str(x.type)) == ((4,), "f32[4{ranks}]")
-        assert repr(x) == "tensor(<part of float32[4{ranks}]>)"
-        for call in (lambda: x + 1, lambda: x.sum(), lambda: weft.concat([x, x])):
-            with pytest.raises(weft.errors.WeftError, match="over several ranks"):
-                call()
-        with pytest.raises(weft.errors.DistributedError, match="over several ranks"):
-            x.numpy()
-
-    distributed.run_virtual(2, rank)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -199,6 +199,82 @@ def reductions_of_filled_up_parts() -> None:
                 np.testing.assert_allclose(whole, two.numpy(), rtol=1e-9, err_msg=name)
 
 
+@check
+def ops_called_one_by_one() -> None:
+    """The same program as in a compiled function: values, gradients, writes."""
+    n = distributed.world_size()
+    given = weft.asarray(np.random.default_rng(0).normal(size=(2 * n, 4)))
+    w = weft.asarray(np.random.default_rng(1).normal(size=(4, 3)))
+
+    def program(x: Any, w: Any) -> list[Any]:
+        x = x.detach().requires_grad_(True)
+        w = w.detach().requires_grad_(True)
+        y = weft.tanh(x @ w + 1) * x[:, :1]
+        z = weft.softmax(y, axis=0) - y.mean(axis=0)
+        values, indices = weft.max(x, axis=1), x.argmax(axis=0)
+        loss = (z**2).sum() + values.sum()
+        loss.backward()
+        (again,) = weft.autograd.grad((x**3).sum(), x, create_graph=True)
+        (second,) = weft.autograd.grad(again.sum(), x)
+        changed = x.detach() * 1
+        changed[0] = 7.0
+        changed += 1
+        found = [y, z, indices, loss, x.grad, w.grad, second, changed, x[1:, 0], x.mT, x > 0]
+        more = [weft.concat([x, x]), weft.where(x > 0, x, 0.0), x.reshape(-1), x.sum(axis=0)]
+        return [
+            *found,
+            *more,
+            weft.einsum("ij,kj->ik", x, x),
+            -x,
+            2 / x,
+            abs(x),
+            x.to(weft.float32),
+        ]
+
+    wanted = [y.detach().numpy() for y in program(given, w)]
+    with distributed.Mesh({"data": n}):
+        for entries in (("data",), (None, None)):
+            x = distributed.split(given, *entries)
+            for found, other in zip(program(x, w), wanted, strict=True):
+                np.testing.assert_allclose(found.detach().numpy(), other, rtol=1e-10, atol=1e-12)
+        x = distributed.split(given, "data")
+        rank = distributed.rank()
+        assert str(given.numpy()[2 * rank : 2 * rank + 2].shape) == str(distributed.local(x).shape)
+        assert f"<part of float64[{2 * n}{{data}},4]>" in repr(x)
+        assert bool((x == x).all())
+        assert len(x) == 2 * n
+        assert float(x.sum()) == float(np.float64(x.sum().item()))
+        uneven = distributed.split(given[1:], "data", uneven="pad")
+        np.testing.assert_allclose(uneven.mean().item(), given[1:].mean().item(), rtol=1e-12)
+        np.testing.assert_array_equal((uneven + 1).numpy(), given[1:].numpy() + 1)
+
+
+@check
+def training_op_by_op() -> None:
+    def steps(lay_out: Any, x: Any, y: Any) -> list[Any]:
+        weft.manual_seed(2)
+        learner = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3))
+        learner.append(nn.Linear(8, 4))
+        lay_out(learner)
+        optimizer = optim.Adam(learner.parameters(), lr=0.02, eps=1e-3)
+        for _ in range(4):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(learner(x), y).backward()
+            optimizer.step()
+        return [p.detach().numpy() for p in learner.parameters()]
+
+    n = distributed.world_size()
+    rng = np.random.default_rng(5)
+    x = weft.asarray(rng.normal(size=(2 * n, 6)).astype(np.float32))
+    y = weft.asarray(rng.integers(0, 4, 2 * n))
+    wanted = steps(lambda m: m, x, y)
+    with distributed.Mesh({"data": n}):
+        for way in (lambda m: m, distributed.fully_sharded):
+            cut = distributed.split(x, "data"), distributed.split(y, "data")
+            for one, two in zip(steps(way, *cut), wanted, strict=True):
+                np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-5)
+
+
 if __name__ == "__main__":
     for call in CHECKS.values():
         call()

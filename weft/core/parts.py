@@ -1,7 +1,7 @@
 """The part of this rank of a tensor that lies over a mesh: what stands where an array would.
 
 A tensor with such data has the shape of the whole. Compiled functions take and give it: the
-compiler splits them over the ranks (`weft/passes/layouts`). Ops called one by one refuse it.
+compiler splits them over the ranks (`weft/passes/layouts`). So are ops that are called one by one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Parts:
 
     #: Makes a tensor of an array: `weft.core.tensor` knows how.
     wrap: ClassVar[Callable[[Any], Any]]
+    #: What calls ops on parts: `weft.runtime.spread_calls`, once it is needed.
+    calls: ClassVar[Callable[[], Any]]
 
     def __init__(self, local: Any, shape: Shape, cuts: Cuts, mesh: Axes) -> None:
         self.tensor = Parts.wrap(local)
@@ -108,7 +110,9 @@ class Parts:
         return Parts(self.local.copy(), self.shape, self.cuts, self.mesh)
 
     def __repr__(self) -> str:
-        return f"<part of {self.dtype.name}{self.cuts.shape_text(self.shape)}>"
+        """What this rank has: printing sends nothing, so that one rank alone may print."""
+        mine = np.array2string(np.asarray(self.own), separator=", ", prefix=" " * 7)
+        return f"{mine}, <part of {self.dtype.name}{self.cuts.shape_text(self.shape)}>"
 
 
 def lying_as(data: Any, target: Any) -> Any:
@@ -131,9 +135,8 @@ def lying_as(data: Any, target: Any) -> Any:
 
 def _refused(*_args: Any) -> Any:
     raise DistributedError(
-        "this tensor lies over several ranks; its numbers are not on this one",
-        hint="distributed.full(x) brings them together, on all ranks; distributed.local(x) is the "
-        "part of this rank",
+        "an array has no layout",
+        hint="distributed.split(x, ...) is the part of this rank of a tensor that all have alike",
     )
 
 
@@ -144,10 +147,9 @@ register_stand_in(
         Parts,
         None,
         _refused,
-        _refused,
+        lambda parts: Parts.calls().gathered(parts),
         lambda _array: CPU,
-        refusal="a tensor that lies over several ranks is used op by op; use it in a function that "
-        "weft.compile compiles, which splits it over the ranks, or bring it together first: "
-        "distributed.full(x)",
+        refusal="a tensor that lies over several ranks is used where no rank has all of it; bring it "
+        "together first: distributed.full(x)",
     )
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weft.runtime.machine_code import MachineCode
 
 __all__ = ["checked_program", "code_maker", "dataflow", "generators", "machine_code", "make_ready"]
-__all__ += ["sharded", "split"]
+__all__ += ["sharded", "split", "spread_calls"]
 
 
 @functools.cache
@@ -40,6 +40,11 @@ def split() -> Any:
 def sharded() -> Any:
     """The module `weft.runtime.sharded`."""
     return importlib.import_module("weft.runtime.sharded")
+
+
+def spread_calls() -> Any:
+    """The module `weft.runtime.spread_calls`."""
+    return importlib.import_module("weft.runtime.spread_calls")
 
 
 def machine_code(program: Any) -> MachineCode:
