@@ -149,7 +149,7 @@ register_stand_in(
         _refused,
         lambda parts: Parts.calls().gathered(parts),
         lambda _array: CPU,
-        refusal="a tensor that lies over several ranks is used where no rank has all of it; bring it "
-        "together first: distributed.full(x)",
+        refusal="a tensor that lies over several ranks is used where no rank has all of it; bring "
+        "it together first: distributed.full(x)",
     )
 )

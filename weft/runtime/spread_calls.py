@@ -97,7 +97,7 @@ def gathered(parts: Parts) -> np.ndarray[Any, Any]:
 
 
 class _SpreadNode(OpNode):
-    """Of a call on parts: its derivative rules run on tensors, as NumPy cannot compute with them."""
+    """Of a call on parts: its derivative rules run on tensors, NumPy cannot compute with parts."""
 
     __slots__ = ()
 
