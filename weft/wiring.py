@@ -56,6 +56,7 @@ CALLS: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             "weft.ops.collective",
             "weft.ops.layout",
             "weft.ops.messages",
+            "weft.ops.ring_attention",
             "weft.ops.placed",
         ),
     ),

@@ -62,7 +62,9 @@ class Parts:
         """Where parts lie, as text: recordings of functions are made for one layout."""
         if not self._layout:
             padded = self.cuts.padded(self.shape, self.mesh)
-            sizes = [str(n) if axis in padded else "" for axis, n in enumerate(self.shape)]
+            sizes: tuple[Any, ...] = tuple(
+                [n if axis in padded else "" for axis, n in enumerate(self.shape)]
+            )
             self._layout = f"{self.cuts.shape_text(sizes)} over {self.mesh}"
         return self._layout
 

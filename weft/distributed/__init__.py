@@ -32,5 +32,6 @@ from weft.distributed.planning.outline import outline as outline
 from weft.distributed.planning.parallel_plan import ParallelPlan as ParallelPlan
 from weft.distributed.planning.search import plan as plan
 from weft.distributed.planning.simulate import simulate as simulate
+from weft.distributed.ring import ring_attention as ring_attention
 from weft.distributed.start import init as init
 from weft.distributed.virtual import run_virtual as run_virtual

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from weft.base.dataclass import dataclass
+from weft.base.world import Axes
 from weft.ir.cuts import Interleaved
 from weft.ir.op import Op, Trait
 from weft.ir.types import TensorType, Type
@@ -50,11 +51,14 @@ class Span:
     first  the first number of the part, a 0-d integer tensor
     size   how many numbers the part has
     whole  how many there are together
+    mesh   with `over`, the ranks that have the other parts: for rules that send
     """
 
     first: Any
     size: int
     whole: int
+    mesh: Axes = ()
+    over: tuple[str, ...] = ()
 
     def place(self, xp: Any, numbers: Any) -> tuple[Any, Any]:
         """Which numbers lie in the part; and their places in it, which are 0 for others. Of numbers

@@ -172,7 +172,9 @@ class _Split:
         combine = self._combined(node)
         names, way = self._by_rule(node)
         if way is not None:
-            known[node.out] = self._run_rule(new, node, inputs, names, way)
+            known.update(
+                zip(node.outputs, self._run_rule(new, node, inputs, names, way), strict=True)
+            )
             return
         whole = [value.type for value in (*node.inputs, *node.outputs)]
         given = [value.type for value in inputs]
@@ -200,10 +202,10 @@ class _Split:
         found: Way | None = None
         if rules:
             columns = list(zip(*map(self.states, node.inputs), strict=True))
-            made = self.states(node.out)
+            made = list(zip(*map(self.states, node.outputs), strict=True))
             for k, (name, _) in enumerate(self.mesh):
                 for way in rules:
-                    if way.inputs == columns[k] and way.outputs == (made[k],):
+                    if way.inputs == columns[k] and way.outputs == made[k]:
                         names.append(name)
                         found = way
         return names, found
@@ -231,7 +233,7 @@ class _Split:
                 here = xp.reshape(here, (-1,) + (1,) * (x.ndim - 1 - axis))
                 return xp.where(here, x, xp.zeros_like(x))
 
-            value = self._recorded(new, zeroed, (first, value), where)
+            (value,) = self._recorded(new, zeroed, (first, value), where)
         return value
 
     def _first(
@@ -251,7 +253,7 @@ class _Split:
         function: Callable[..., Any],
         values: Sequence[Value],
         where: SourceLocation | None,
-    ) -> Value:
+    ) -> list[Value]:
         """What a function gives, as calls in the graph."""
         graph = make_graph(function, *[value.tensor_type for value in values])
         graph = DropStopGradient().run(graph)
@@ -261,11 +263,11 @@ class _Split:
             made.location = where
             known.update(zip(each.outputs, made.outputs, strict=True))
             new.nodes.append(made)
-        return known[graph.outputs[0]]
+        return [known[value] for value in graph.outputs]
 
     def _run_rule(
         self, new: Graph, node: Node, inputs: list[Value], names: list[str], way: Way
-    ) -> Value:
+    ) -> list[Value]:
         """The call on the part of this rank, by the rule of a way."""
         ranks = group_size(self.mesh, tuple(names))
         size, where = way.parts // ranks, node.location
@@ -273,7 +275,7 @@ class _Split:
 
         def run(first: Any, *operands: Any) -> Any:
             assert way.rule is not None
-            span = Span(first, size, way.parts)
+            span = Span(first, size, way.parts, self.mesh, tuple(names))
             with no_grad():
                 return way.rule(weft_namespace(), span, *operands, **node.attrs)
 
