@@ -317,6 +317,45 @@ def attention_in_a_ring() -> None:
                 assert (max(s[-1] for s in shapes if len(s) == 4)) <= max(5, 4 * n // parts)
 
 
+@check
+def draws_of_parts_alone() -> None:
+    """Each rank draws the numbers of its part: bits of one process, also where a part begins within
+    a block."""
+    n = distributed.world_size()
+    calls: dict[str, Callable[..., Any]] = {
+        "uniform": lambda x: weft.rand_like(x),
+        "normal": lambda x: weft.randn_like(x),
+        "integers": lambda x: weft.randint(0, 9, x.shape),
+        "bernoulli": lambda x: weft.bernoulli(weft.full(x.shape, 0.3)),
+        "chances": lambda x: weft.bernoulli(weft.sigmoid(x)),
+        "dropout": lambda x: nn.functional.dropout(x, 0.5),
+    }
+    for columns in (4, 3):
+        given = weft.asarray(np.random.default_rng(0).normal(size=(n * 3, columns)))
+        for dtype in (weft.float32, weft.float64):
+            whole = given.astype(dtype)
+            for name, draw in calls.items():
+
+                def call(x: Any, draw: Any = draw) -> Any:
+                    return draw(x) * x
+
+                weft.manual_seed(4)
+                wanted = [call(whole).numpy() for _ in range(2)]
+                blocks = weft.get_rng_state()
+                with distributed.Mesh({"data": n}):
+                    weft.manual_seed(4)
+                    f = weft.compile(call, backend="interpret")
+                    x = distributed.split(whole, "data")
+                    for other in wanted:
+                        np.testing.assert_array_equal(f(x).numpy(), other, err_msg=name)
+                    assert str(weft.get_rng_state()) == str(blocks)
+                local = own_copy(f, None).programs[-1].program.split.local
+                drawn = [node.out.tensor_type for node in local.nodes if node.op.random]
+                if columns == 4 or name not in ("chances", "bernoulli"):
+                    assert drawn, name
+                    assert all(kind.size <= 3 * columns + 4 for kind in drawn), name
+
+
 if __name__ == "__main__":
     for call in CHECKS.values():
         call()

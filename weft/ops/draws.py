@@ -18,6 +18,7 @@ from weft.ir.op import Cost, Op, Trait
 from weft.ir.types import TensorType
 from weft.ops import philox
 from weft.ops.batch_random import draw_rule
+from weft.ops.draw_parts import drawn_in_parts
 from weft.ops.generator import Generator, check_state, default_generator
 
 #: What each family of primitives draws.
@@ -122,6 +123,7 @@ def _card(
         batch=draw_rule,
         cost=_cost(per_element),
         may_fail=may_fail,
+        ways=drawn_in_parts(name),
     )
 
 
