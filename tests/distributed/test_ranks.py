@@ -284,3 +284,12 @@ def test_a_graph_for_other_ranks_is_refused() -> None:
     text = on_ranks(2, graph)[0]
     with pytest.raises(DistributedError, match="2 ranks, but there is 1"):
         weft.parse_graph(text)(weft.ones(3))
+
+
+def test_a_rank_that_ends_early_ends_those_that_wait_for_it() -> None:
+    def rank() -> None:
+        if distributed.rank() == 0:
+            distributed.all_reduce(weft.ones(2))
+
+    with pytest.raises(weft.errors.DistributedError, match="rank 1 has ended its program"):
+        distributed.run_virtual(2, rank)

@@ -356,6 +356,37 @@ def draws_of_parts_alone() -> None:
                     assert all(kind.size <= 3 * columns + 4 for kind in drawn), name
 
 
+@check
+def bad_input_is_an_error_on_every_rank() -> None:
+    n, rank = distributed.world_size(), distributed.rank()
+    x = distributed.split(weft.ones((2 * n, 3)), "ranks")
+    one, two = distributed.Mesh({"a": n}), distributed.Mesh({"b": n})
+    on_a = distributed.split(weft.ones(n), "a", mesh=one)
+    on_b = distributed.split(weft.ones(n), "b", mesh=two)
+    rows: list[tuple[str, Callable[[], Any]]] = [
+        (f"but there are {n}", lambda: distributed.Mesh({"data": n + 1})),
+        *[
+            ("a mesh is made of names", lambda axes=axes: distributed.Mesh(axes))
+            for axes in ({}, [n], {"a": "x"}, {"a": n + 0.5})
+        ],
+        ("at least one rank along each axis", lambda: distributed.Mesh({"a": 0})),
+        ("has no axis 'model'", lambda: distributed.split(x, "model")),
+        ("names no axis", lambda: distributed.split(weft.ones(4), 0)),
+        ("uneven is 'fill'", lambda: distributed.split(weft.ones(4), "ranks", uneven="fill")),
+        ("ranks do not divide", lambda: distributed.split(weft.ones(2 * n + 1), "ranks")),
+        ("ranks do not divide", lambda: distributed.shard(weft.ones(2 * n + 1), "ranks")),
+        ("over two meshes", lambda: on_a + on_b),
+        ("over two meshes", lambda: weft.compile(lambda a, b: a + b)(on_a, on_b)),
+        ("out of range", lambda: x[2 * n]),
+        ("the inner sizes differ", lambda: x @ weft.ones((4, 3))),
+        ("the same on all ranks", lambda: x + weft.ones((2 * n, 3)) * rank),
+        ("parts of ranks differ", lambda: distributed.from_local(weft.ones(2 + rank), "ranks")),
+    ]
+    for words, call in rows:
+        raises(words, call)
+    assert x.sum().item() == 6 * n  # and all go on together
+
+
 if __name__ == "__main__":
     for call in CHECKS.values():
         call()

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.base.errors import DistributedError, RangeError
 from weft.base.shapes import Shape
-from weft.base.world import Axes
+from weft.base.world import Axes, current_world
 from weft.core.bind import bind
 from weft.core.operands import as_tensor
 from weft.core.parts import Parts
@@ -100,12 +100,28 @@ def split(
 
 
 def from_local(x: Tensor, *entries: Entry, mesh: Mesh | None = None) -> Tensor:
-    """The tensor of which x is the part of this rank; parts have one shape."""
+    """The tensor of which x is the part of this rank; parts have one shape. All ranks call it."""
     on = mesh or current_mesh()
     tensor = as_tensor(x, "from_local")
     cuts = cuts_of(tensor, entries, on, "from_local")
     shape = cuts.whole(tensor._data.shape, on.axes)
+    _check_alike(tensor, on.axes)
     return _made(tensor._data, cuts, on.axes, tensor, shape)
+
+
+def _check_alike(x: Tensor, mesh: Axes) -> None:
+    """Parts of one tensor have one shape and dtype on all ranks."""
+    if current_world().size == 1:
+        return
+    group = current_world().group(mesh, tuple(name for name, _ in mesh))
+    mine = np.frombuffer(str(x.type).encode().ljust(128)[:128], np.uint8)
+    texts = [row.tobytes().decode().strip() for row in group.all_gather(mine)]
+    if len(set(texts)) > 1:
+        raise DistributedError(
+            f"the parts of ranks differ: {', '.join(dict.fromkeys(texts))}",
+            op="from_local",
+            hint="parts have one shape and dtype; distributed.split cuts a whole tensor",
+        )
 
 
 def full(x: Tensor) -> Tensor:

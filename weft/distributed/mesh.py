@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from weft.base.errors import DistributedError
 from weft.base.world import Axes, check_mesh, enter_mesh, here, leave_mesh, ranks_of
@@ -23,7 +25,13 @@ class Mesh:
     """
 
     def __init__(self, axes: Mapping[str, int]) -> None:
-        self.axes: Axes = tuple((str(name), int(size)) for name, size in axes.items())
+        known = isinstance(axes, Mapping) and axes and all(map(_is_axis, axes.items()))
+        if not known:
+            raise DistributedError(
+                f"a mesh is made of names and numbers of ranks, not of {axes!r:.60}",
+                hint='Mesh({"data": 2, "model": 2})',
+            )
+        self.axes: Axes = tuple((name, operator.index(size)) for name, size in axes.items())
         if any(n < 1 for _, n in self.axes):
             raise DistributedError(f"a mesh needs at least one rank along each axis, not {self!r}")
         check_mesh(self.axes, joined_world().size)
@@ -35,6 +43,10 @@ class Mesh:
     def names(self, over: str | Sequence[str] | None) -> tuple[str, ...]:
         """Names of axes, in the order of the mesh; None means all of them."""
         known = [name for name, _ in self.axes]
+        if over is not None and not isinstance(over, (str, list, tuple)):
+            raise DistributedError(
+                f"{over!r:.60} names no axis of a mesh", hint=f"one of {known}, or several"
+            )
         asked = known if over is None else [over] if isinstance(over, str) else list(over)
         for name in asked:
             if name not in known:
@@ -60,6 +72,11 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({', '.join(f'{name}={size}' for name, size in self.axes)})"
+
+
+def _is_axis(entry: tuple[Any, Any]) -> bool:
+    name, size = entry
+    return isinstance(name, str) and hasattr(size, "__index__") and not isinstance(size, bool)
 
 
 def current_mesh() -> Mesh:

@@ -34,6 +34,7 @@ class _Hub:
         self.timeout = timeout
         self.link = link
         self.error: tuple[int, BaseException] | None = None
+        self.ended: set[int] = set()
         self._meetings: dict[tuple[int, ...], _Meeting] = {}
         self._boxes: dict[tuple[int, int], queue.SimpleQueue[Array]] = {}
         self._lock = threading.Lock()
@@ -56,8 +57,25 @@ class _Hub:
         """Raise an error if there is no hope for a message, or it has taken too long."""
         if self.error is not None:
             raise _Stopped(f"rank {self.error[0]} failed: {self.error[1]}")
+        if other in self.ended:
+            raise self.gone(other)
         if time.monotonic() > until:
             raise DistributedError(f"rank {rank} waited {self.timeout:g} s for rank {other}")
+
+    def end(self, rank: int) -> None:
+        """A rank has ended its program: those that wait for it wait in vain."""
+        with self._lock:
+            self.ended.add(rank)
+            left = [m for ranks, m in self._meetings.items() if rank in ranks]
+        if any(meeting.barrier.n_waiting for meeting in left):
+            self.fail(rank, self.gone(rank))
+
+    @staticmethod
+    def gone(rank: int) -> DistributedError:
+        return DistributedError(
+            f"rank {rank} has ended its program, and other ranks wait for it",
+            hint="all ranks of a group must make the same collective calls",
+        )
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Wake all ranks that wait: one of them will not come."""
@@ -79,6 +97,7 @@ class _Group(Calls):
         self.rank = ranks.index(rank)
         self.compared = False
         self._world_rank = rank
+        self._ranks = ranks
         self._hub = hub
         self._meeting = hub.meeting(tuple(ranks))
         self._sent: deque[float] = deque()  # when messages were started
@@ -100,6 +119,9 @@ class _Group(Calls):
         self._sent.clear()
 
     def wait(self) -> None:
+        gone = self._hub.ended.intersection(self._ranks)
+        if gone and self._hub.error is None:
+            raise self._hub.gone(min(gone))
         try:
             self._meeting.barrier.wait(self._hub.timeout)
         except threading.BrokenBarrierError:
@@ -246,6 +268,7 @@ def run_virtual(
         use_world(VirtualWorld(hub, rank), this_thread=True)
         try:
             results[rank] = function(*args)
+            hub.end(rank)
         except _Stopped:
             pass
         except BaseException as error:
@@ -255,8 +278,12 @@ def run_virtual(
     threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(ranks)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C
+        hub.fail(0, error)
+        raise
     if hub.error is not None:
         raise hub.error[1]
     return results

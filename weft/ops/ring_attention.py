@@ -71,7 +71,9 @@ def _ring(
     xp: Any, span: Span, q: Any, k: Any, v: Any, *, causal: bool, scale: float
 ) -> tuple[Any, Any]:
     rows = xp.arange(span.size) + span.first
-    result = total = largest = None
+    result: Any = None
+    total: Any = None
+    largest: Any = None
     for step, columns in enumerate(_blocks(xp, span)):
         if step:
             k, v = _sent(span, k, v)
@@ -147,7 +149,9 @@ def _grad_ring(
     rows = xp.arange(span.size) + span.first
     inner = xp.sum(g * out, axis=-1, keepdims=True)
     sums = xp.expand_dims(sums, axis=-1)
-    of_q = of_k = of_v = None
+    of_q: Any = None
+    of_k: Any = None
+    of_v: Any = None
     for step, columns in enumerate(_blocks(xp, span)):
         if step:
             k, v = _sent(span, k, v)

@@ -7,6 +7,8 @@ ranks make the same calls.
 
 from __future__ import annotations
 
+import weakref
+import zlib
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -31,14 +33,16 @@ __all__ = ["call", "gathered", "taped"]
 
 #: Calls by their types, the oldest first.
 _programs: dict[Hashable, tuple[RankProgram, PreparedGraph]] = {}
-MOST_PROGRAMS = 4096
+MOST_PROGRAMS = 1 << 16
 
 
 def call(op: Op, inputs: tuple[Tensor, ...], attrs: Mapping[str, Any]) -> Any:
     """The data of the result, or of several."""
     mesh = _mesh(inputs)
     check_mesh(mesh, current_world().size)
-    program, prepared = _program(op, inputs, attrs, mesh)
+    key: Hashable = (op, tuple([type_of(x) for x in inputs]), mesh, attrs_key(attrs))
+    program, prepared = _program(op, key, inputs, attrs, mesh)
+    _check_alike(key, inputs, mesh)
     given = [x._data.tensor if x._data.__class__ is Parts else wrap(x._data) for x in inputs]
     with no_grad():
         slots = prepared.run(given, bind)
@@ -68,14 +72,12 @@ def _mesh(inputs: tuple[Tensor, ...]) -> Axes:
 
 
 def _program(
-    op: Op, inputs: tuple[Tensor, ...], attrs: Mapping[str, Any], mesh: Axes
+    op: Op, key: Hashable, inputs: tuple[Tensor, ...], attrs: Mapping[str, Any], mesh: Axes
 ) -> tuple[RankProgram, PreparedGraph]:
-    kinds = tuple([type_of(x) for x in inputs])
-    key: Hashable = (op, kinds, mesh, attrs_key(attrs))
     found = _programs.get(key)
     if found is None:
         graph = Graph(op.name)
-        graph.set_inputs(kinds)
+        graph.set_inputs([type_of(x) for x in inputs])
         graph.outputs = graph.add(op, *graph.inputs, **attrs).outputs
         program = rank_program(graph, mesh)
         found = program, PreparedGraph(program.local)
@@ -83,6 +85,30 @@ def _program(
             _programs.pop(next(iter(_programs)), None)
         _programs[key] = found
     return found
+
+
+#: Of each world of this process: the calls whose operands were compared among ranks.
+_compared: weakref.WeakKeyDictionary[Any, set[Hashable]] = weakref.WeakKeyDictionary()
+
+
+def _check_alike(key: Hashable, inputs: tuple[Tensor, ...], mesh: Axes) -> None:
+    """What is no part must be the same on all ranks: the first call of each kind looks."""
+    arrays = [x._data for x in inputs if x._data.__class__ is not Parts]
+    world = current_world()
+    if not arrays or world.size == 1:
+        return
+    known = _compared.setdefault(world, set())
+    if key in known:
+        return
+    known.add(key)
+    mine = np.array([zlib.crc32(x.tobytes()) for x in arrays], np.int64)
+    all_of_them = world.group(mesh, tuple(name for name, _ in mesh)).all_gather(mine)
+    if (all_of_them != mine).any():
+        raise DistributedError(
+            "an operand is neither a part nor the same on all ranks",
+            hint="distributed.split(x, ...) of what all ranks have alike, "
+            "distributed.from_local(part, ...) of what differs",
+        )
 
 
 def gathered(parts: Parts) -> np.ndarray[Any, Any]:
