@@ -178,7 +178,7 @@ class _Group:
 
     def abandon(self) -> None:
         while self._started:
-            self._started.popleft()[0].Wait()
+            self.finish()  # the arrays stay as long as the message is on its way
 
     def direct(
         self,
