@@ -20,12 +20,12 @@ import numpy as np
 
 from weft.base.device import Device
 from weft.base.dtypes import float32
-from weft.base.errors import CaptureError, GradientError
+from weft.base.errors import GradientError
 from weft.core.call_errors import cause, check_devices, explained, mixed
 from weft.core.grad_mode import mode
 from weft.core.large import large
 from weft.core.operand_dtypes import in_dtype
-from weft.core.parts import Parts
+from weft.core.parts import Parts, lie_over_ranks
 from weft.core.placement import common_place
 from weft.core.quiet import contexts, new_context, quietly
 from weft.core.tensor import (
@@ -256,8 +256,8 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
             family = family_for(attrs["device"])
             out = run(op.kernels[family.array_type][attrs["dtype"].numpy], **attrs)
     except Exception as error:
-        if error.__class__ is CaptureError and any(x._data.__class__ is Parts for x in inputs):
-            return _over_ranks(op, inputs, attrs)  # no kernel takes parts
+        if lie_over_ranks(error, inputs):
+            return Parts.calls().bound(op, inputs, attrs, tape)
         raise explained(op, inputs, attrs, error) from cause(error)
     _quiet.append(run)
     if out.__class__ is not ndarray:
@@ -273,27 +273,14 @@ def bind(op: Op, *inputs: Tensor, **attrs: Any) -> Any:
     return tensor
 
 
-def _over_ranks(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
-    """The call on tensors that lie over many ranks."""
-    try:
-        found = Parts.calls().call(op, inputs, attrs)
-    except Exception as error:
-        raise explained(op, inputs, attrs, error) from cause(error)
-    out = labelled(_wrapped(found), result_class_of(inputs))
-    return Parts.calls().taped(tape(op, inputs, attrs, out))
-
-
 def _brought_together(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any]) -> Any:
     """The call on operands of several devices: single numbers go to where the others are."""
-    if any(family_of(x._data).refusal for x in inputs):
-        raise mixed(inputs)
-    place = common_place(op, [type_of(x) for x in inputs])
+    refused = any(family_of(x._data).refusal for x in inputs)
+    place = None if refused else common_place(op, [type_of(x) for x in inputs])
     if place is None:
         raise mixed(inputs)
-    moves = OPS["to_device"]
-    return bind(
-        op, *[x if x.device == place else bind(moves, x, device=place) for x in inputs], **attrs
-    )
+    moved = [x if x.device == place else bind(OPS["to_device"], x, device=place) for x in inputs]
+    return bind(op, *moved, **attrs)
 
 
 def operator(op: Op, promote: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Any]:

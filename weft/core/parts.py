@@ -6,20 +6,20 @@ compiler splits them over the ranks (`weft/passes/layouts`). So are ops that are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from weft.base.device import CPU
-from weft.base.errors import DistributedError
+from weft.base.errors import CaptureError, DistributedError
 from weft.base.shapes import Shape, size_of
 from weft.base.world import Axes, current_world, ranks_of
 from weft.ir.cuts import Cuts
 from weft.ir.dispatch import Family, register_stand_in
 from weft.ir.types import DENSE
 
-__all__ = ["Parts", "lying_as"]
+__all__ = ["Parts", "lie_over_ranks", "lying_as"]
 
 
 class Parts:
@@ -115,6 +115,11 @@ class Parts:
         """What this rank has: printing sends nothing, so that one rank alone may print."""
         mine = np.array2string(np.asarray(self.own), separator=", ", prefix=" " * 7)
         return f"{mine}, <part of {self.dtype.name}{self.cuts.shape_text(self.shape)}>"
+
+
+def lie_over_ranks(error: Exception, inputs: Sequence[Any]) -> bool:
+    """Whether a call found no kernel because operands are parts."""
+    return isinstance(error, CaptureError) and any(x._data.__class__ is Parts for x in inputs)
 
 
 def lying_as(data: Any, target: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 import zlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,10 @@ from weft.autodiff.node import FREED, Dropped, OpNode, PartNode, freed
 from weft.base.errors import DistributedError
 from weft.base.world import Axes, check_mesh, current_world
 from weft.core.bind import bind
+from weft.core.call_errors import cause, explained
 from weft.core.grad_mode import no_grad
 from weft.core.parts import Parts
-from weft.core.tensor import Tensor, type_of, wrap
+from weft.core.tensor import Tensor, labelled, result_class_of, type_of, wrap
 from weft.ir.attributes import attrs_key
 from weft.ir.graph import Graph
 from weft.ir.interpret import PreparedGraph
@@ -29,11 +30,26 @@ from weft.passes.layouts.convert import steps
 from weft.passes.layouts.program import RankProgram, rank_program
 from weft.passes.layouts.states import of_cuts, whole
 
-__all__ = ["call", "gathered", "taped"]
+__all__ = ["bound", "gathered"]
+
+#: Gives a result its history: `weft.autodiff.tape.record`.
+Tape = Callable[..., Any]
 
 #: Calls by their types, the oldest first.
 _programs: dict[Hashable, tuple[RankProgram, PreparedGraph]] = {}
 MOST_PROGRAMS = 1 << 16
+
+
+def bound(op: Op, inputs: tuple[Tensor, ...], attrs: dict[str, Any], tape: Tape) -> Any:
+    """What `bind` gives for operands of which some are parts."""
+    try:
+        found = call(op, inputs, attrs)
+    except Exception as error:
+        raise explained(op, inputs, attrs, error) from cause(error)
+    parts = found if isinstance(found, tuple) else (found,)
+    made = tuple([wrap(x) for x in parts])
+    out = labelled(made if isinstance(found, tuple) else made[0], result_class_of(inputs))
+    return taped(tape(op, inputs, attrs, out))
 
 
 def call(op: Op, inputs: tuple[Tensor, ...], attrs: Mapping[str, Any]) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from weft.base.dtypes import as_dtype
 from weft.base.errors import DistributedError, DTypeError
 from weft.base.lazy import Lazy
-from weft.base.world import Alone, Group
+from weft.base.world import Alone, Calls, Group
 from weft.runtime.cuda import opening
 
 __all__ = ["NcclGroup", "nccl_group"]
@@ -51,10 +51,11 @@ def _library(cupy: Any) -> Any:
     return found
 
 
-class NcclGroup:
+class NcclGroup(Calls):
     """See `weft.base.world.Group`; arrays are CuPy's."""
 
     def __init__(self, near: Group, cupy: Any, index: int) -> None:
+        super().__init__()
         self.rank, self.size = near.rank, near.size
         self.compared = near.compared
         self._near = near
@@ -183,7 +184,13 @@ class NcclGroup:
             self._nccl.groupEnd()
 
     def direct(
-        self, what: str, dtype: Any, shape: tuple[int, ...], argument: Any, parts: Sequence[int]
+        self,
+        what: str,
+        dtype: Any,
+        shape: tuple[int, ...],
+        argument: Any,
+        parts: Sequence[int],
+        half: str = "",
     ) -> int:
         return 0
 
