@@ -14,6 +14,7 @@ from typing import Any
 
 from weft.base import dtypes
 from weft.base.dtypes import NARROW_FLOATS, DType
+from weft.codegen.scalar import complexes
 from weft.codegen.scalar.casts import cast
 from weft.codegen.scalar.floats import FLOATS, UNROUNDED, nextafter
 from weft.codegen.scalar.forms import (
@@ -58,6 +59,8 @@ def number_of_size(f: Function, size: int, dtype: DType) -> str:
 
 def has_emitter(op: str, inputs: Sequence[DType], result: DType) -> bool:
     """Whether `emit` can write this op for operands of these dtypes."""
+    if any(dtype.kind == "complex" for dtype in (*inputs, result)):
+        return complexes.has_emitter(op, inputs, result)
     if not all(map(supported, (*inputs, result))):
         return False
     if op == "where":
@@ -83,6 +86,8 @@ def emit(
         return None
     values = [Vec(f, compute_kind(dtype), lanes, name) for dtype, name in inputs]
     first = kinds[0]
+    if any(dtype.kind == "complex" for dtype in (*kinds, result)):
+        return complexes.emit(op, values, kinds, result).name
     if op == "astype":
         return cast(values[0], first, result).name
     if op == "where":

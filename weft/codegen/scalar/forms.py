@@ -7,6 +7,7 @@
 | float32, float64 | float, double | float, double |
 | float16 | half | float, rounded to float16 |
 | bfloat16 | i16 | float, rounded to bfloat16 |
+| complex64, complex128 | i64, i128 | the same: the real part is the low half |
 
 A narrow float in compute form is always a value of its dtype: ops on it round their result
 (`rounded`), so that a store is exact.
@@ -54,7 +55,7 @@ for _dtype in list(dtypes.DTYPES.values()):
     if _dtype.kind in ("int", "uint"):
         _MEMORY[_dtype] = _COMPUTE[_dtype] = f"i{_dtype.bits}"
 for _dtype, _bits in ((dtypes.complex64, "i64"), (dtypes.complex128, "i128")):
-    _MEMORY[_dtype] = _COMPUTE[_dtype] = _bits  # only moved
+    _MEMORY[_dtype] = _COMPUTE[_dtype] = _bits  # see `complexes`
 
 
 def supported(dtype: DType) -> bool:
@@ -77,6 +78,8 @@ def compute_type(dtype: DType, lanes: int) -> str:
 def literal(dtype: DType, value: Any, lanes: int) -> str:
     """A Python or NumPy number as a constant in compute form."""
     number = np.asarray(value).astype(dtype.numpy)  # narrow floats are rounded here
+    if dtype.kind == "complex":
+        return constant(_COMPUTE[dtype], int.from_bytes(number.tobytes(), "little"), lanes)
     return constant(_COMPUTE[dtype], number.astype(dtype.numpy).item(), lanes)
 
 
@@ -100,7 +103,7 @@ def load(
 ) -> str:
     """`lanes` elements from memory, in compute form; 0 where a mask <lanes x i1> does not hold.
     `align`: bytes that the address is a multiple of, if more than an element has."""
-    kind, align = _MEMORY[dtype], align or dtype.itemsize
+    kind, align = _MEMORY[dtype], align or min(dtype.itemsize, 8)
     whole = vector_type(kind, lanes)
     if mask is None:
         raw = f(f"load {whole}, ptr {pointer.name}, align {align}")
@@ -133,7 +136,7 @@ def store(
 ) -> None:
     """Store values in compute form, where a mask holds."""
     raw = _written(Vec(f, _COMPUTE[dtype], lanes, value), dtype)
-    align = align or dtype.itemsize
+    align = align or min(dtype.itemsize, 8)
     if mask is None:
         f.do(f"store {raw.type} {raw}, ptr {pointer.name}, align {align}")
     elif lanes == 1:
