@@ -383,7 +383,7 @@ REASONS = [
     (lambda a: weft.relu(a @ a).sum(axis=1), "tiles"),
     (lambda a: weft.sort(a, axis=0) + 1, "code of its own"),
     (lambda a: (a * 2).sum(axis=0) * 3 + 1, "only after those loops"),
-    (lambda a: weft.linalg.svdvals(a), "Python is called"),
+    (lambda a: weft.real(weft.fft.fft(a)), "Python is called"),
 ]
 
 

@@ -19,14 +19,15 @@ from weft.ir.types import TensorType
 
 __all__ = ["EMITTERS"]
 
-#: Largest number of rows and of columns.
-LARGEST = 32
+#: Largest number of rows and of columns: on a CPU, and on a GPU, where each thread has a matrix.
+LARGEST, LARGEST_OF_THREAD = 32, 8
 #: Largest number of columns of a right side.
 WIDEST = 64
 
 
-def _fits(*sizes: int) -> bool:
-    return not has_dims(sizes) and max(sizes) <= LARGEST
+def _fits(module: Module, *sizes: int) -> bool:
+    most = LARGEST if module.has_c_library else LARGEST_OF_THREAD
+    return not has_dims(sizes) and max(sizes) <= most
 
 
 def _operand(node: Node, place: int = 0) -> tuple[TensorType, DType, int, int]:
@@ -36,7 +37,7 @@ def _operand(node: Node, place: int = 0) -> tuple[TensorType, DType, int, int]:
 
 def _cholesky(module: Module, name: str, node: Node) -> list[Kernel] | None:
     kind, dtype, size, _ = _operand(node)
-    if not _fits(size):
+    if not _fits(module, size):
         return None
     batch = Batch(module, name, dtype, kind.shape[:-2], size)
     with batch.items():
@@ -51,7 +52,7 @@ def _solve(module: Module, name: str, node: Node) -> list[Kernel] | None:
     kind, dtype, size, _ = _operand(node)
     right, result = node.inputs[1].tensor_type, node.out.tensor_type
     columns = 1 if right.ndim == 1 else right.shape[-1]
-    if not _fits(size) or has_dims((columns,)) or columns > WIDEST:
+    if not _fits(module, size) or has_dims((columns,)) or columns > WIDEST:
         return None
     stack = result.shape[:-1] if right.ndim == 1 else result.shape[:-2]
     batch = Batch(module, name, dtype, stack, max(size, columns))
@@ -72,7 +73,7 @@ def _solve_triangular(module: Module, name: str, node: Node) -> list[Kernel] | N
     kind, dtype, size, _ = _operand(node)
     right, result = node.inputs[1].tensor_type, node.out.tensor_type
     columns, unit = right.shape[-1], node.attrs["unit"]
-    if not _fits(size) or has_dims((columns,)) or columns > WIDEST:
+    if not _fits(module, size) or has_dims((columns,)) or columns > WIDEST:
         return None
     batch = Batch(module, name, dtype, result.shape[:-2], max(size, columns))
     with batch.items():
@@ -90,7 +91,7 @@ def _solve_triangular(module: Module, name: str, node: Node) -> list[Kernel] | N
 
 def _inv(module: Module, name: str, node: Node) -> list[Kernel] | None:
     kind, dtype, size, _ = _operand(node)
-    if not _fits(size):
+    if not _fits(module, size):
         return None
     batch = Batch(module, name, dtype, kind.shape[:-2], size)
     with batch.items():
@@ -110,7 +111,7 @@ def _inv(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
 def _lu(module: Module, name: str, node: Node) -> list[Kernel] | None:
     kind, dtype, rows, columns = _operand(node)
-    if not _fits(rows, columns):
+    if not _fits(module, rows, columns):
         return None
     batch = Batch(module, name, dtype, kind.shape[:-2], max(rows, columns))
     with batch.items():
@@ -126,7 +127,7 @@ def _lu(module: Module, name: str, node: Node) -> list[Kernel] | None:
 
 def _determinant(module: Module, name: str, node: Node, write: Callable[..., Any]) -> Any:
     kind, dtype, size, _ = _operand(node)
-    if not _fits(size) or dtype.kind == "complex":
+    if not _fits(module, size) or dtype.kind == "complex":
         return None
     batch = Batch(module, name, dtype, kind.shape[:-2], size)
     with batch.items():

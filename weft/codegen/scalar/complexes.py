@@ -25,6 +25,8 @@ def has_emitter(op: str, inputs: Sequence[DType], result: DType) -> bool:
     """Whether `emit` can write this op; some operand or the result is complex."""
     first = inputs[0]
     if op == "astype":
+        if result is dtypes.bool:
+            return True
         return result.kind == "complex" and (first.kind == "complex" or supported(first))
     if op == "complex":
         return inputs[0] is inputs[1] and result.kind == "complex" and supported(first)
@@ -61,6 +63,8 @@ def _packed(parts: Pair, dtype: DType) -> Vec:
 
 
 def _cast(x: Vec, source: DType, result: DType) -> Vec:
+    if result is dtypes.bool:
+        return _nonzero(_parts(x, source))
     real = real_dtype(result)
     if source.kind == "complex":
         re, im = (cast(part, real_dtype(source), real) for part in _parts(x, source))
