@@ -468,7 +468,7 @@ def _profile(again: Callable[[], Any]) -> None:
             totals.setdefault(name, []).append(time_)
     best = sorted(((min(times), name) for name, times in totals.items()), reverse=True)
     whole = sum(time_ for time_, _ in best)
-    print(f"#   alone {whole:.0f}:", ", ".join(f"{name} {time_:.1f}" for time_, name in best[:14]))
+    print(f"#   alone {whole:.0f}:", ", ".join(f"{name} {time_:.1f}" for time_, name in best[:60]))
 
 
 def _describe() -> None:
@@ -532,7 +532,7 @@ def main() -> None:
             others = {key: value for key, value in agreed.items() if key != "weft"}
             far = ", ".join(f"{key} {apart(agreed['weft'], x):.1e}" for key, x in others.items())
             more.append(f"#   values {agreed['weft'][:4]}; apart: {far}")
-        print(line, *(text[:700] for text in more), sep="\n", flush=True)
+        print(line, *(text[:2500] for text in more), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ SHORT = 64
 BATCH = 4
 #: Rows that a thread sums, at least, where columns are cut into pieces.
 MANY_ROWS = 8
+#: Sums of columns have so many times fewer threads than the GPU runs at the same time.
+FEWER = 2
 #: Ops that the code of a row in registers may have; else it is a loop.
 MOST_CODE = 800
 
@@ -244,7 +246,7 @@ class GroupCode(GroupBase):
         kept_loops, row_loops = self.loops(kept), self.loops(row)
         summed_loops = self.loops(summed)
         lanes = self.lanes(row_loops, LANES) if count >= MANY_ROWS * LANES else 1
-        wanted = -(-self.machine.blocks * threads * lanes // (2 * columns))
+        wanted = -(-self.machine.blocks * threads * lanes // (FEWER * columns))
         pieces = max(1, min(count // MANY_ROWS, wanted))
         items = columns // lanes * pieces
         blocks = -(-items // threads)

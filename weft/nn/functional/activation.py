@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from weft.base.dtypes import as_dtype
+from weft.base.dtypes import NARROW_FLOATS, as_dtype, float32
 from weft.base.errors import RangeError, ShapeError
 from weft.base.shapes import normalize_axis
 from weft.core.autocast import autocasts
@@ -188,12 +188,18 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 @composite
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """input * Φ(input), with Φ the normal distribution; "tanh" asks for an approximation."""
-    if approximate == "none":
-        return input * (activations.erf(input * math.sqrt(0.5)) + 1) * 0.5
-    if approximate != "tanh":
+    if approximate not in ("none", "tanh"):
         raise RangeError(f"approximate is 'none' or 'tanh', not {approximate!r}", op="gelu")
-    inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input * input * input)
-    return 0.5 * input * (1 + tanh(inner))
+    x = _wide(input)
+    if approximate == "none":
+        return cast(x * (activations.erf(x * math.sqrt(0.5)) + 1) * 0.5, input.dtype)
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+    return cast(0.5 * x * (1 + tanh(inner)), input.dtype)
+
+
+def _wide(input: Tensor) -> Tensor:
+    """A narrow input as float32: what is computed of it is rounded once, at the end."""
+    return cast(input, float32) if input.dtype in NARROW_FLOATS else input
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
