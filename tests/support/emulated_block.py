@@ -17,7 +17,7 @@ from weft.codegen.jit import Library, build
 __all__ = ["DIVERGED", "run_blocks"]
 
 #: Bytes of a context, at least, of a thread's stack, and of what the threads share.
-CONTEXT, STACK, SHARED = 8192, 1 << 18, 1 << 16
+CONTEXT, STACK, SHARED = 8192, 1 << 18, 1 << 18
 DIVERGED = "threads of a block do not wait for each other equally often"
 _NAMES = ("getcontext", "makecontext", "swapcontext", "setcontext")
 

@@ -22,9 +22,9 @@ from weft.base.dtypes import DType
 from weft.base.shapes import size_of
 from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.matrix import Gemm
 from weft.codegen.jit import build
 from weft.ir.op import OPS
-from weft.runtime.cuda.products import Gemm
 
 #: The runner of blocks has one memory.
 _one = threading.Lock()
@@ -76,7 +76,14 @@ class EmulatedDriver:
             array._a[offset : offset + size].view(dtype).reshape(tuple(shape)), array
         )
 
-    def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
+    def launch(
+        self,
+        function: Any,
+        blocks: int,
+        threads: int,
+        addresses: Sequence[int],
+        shared: int = 0,
+    ) -> None:
         address, waits, name = function
         self.log.append(name)
         given = list(addresses)

@@ -157,6 +157,8 @@ class Values:
         """Whether a node is computed wherever it is used; see `weft.schedule.inline_cheap`."""
         if not node.op.cheap and node not in self._only_packed:
             return False
+        if self._recomputes and node.outputs[0] in self._kept:
+            return False  # it is written in any case, with what else its loops compute
         operands: list[Operand] = []
         for value in node.inputs:
             root, chain = self.root(value)

@@ -26,14 +26,16 @@ from weft.codegen.cuda.flow import (
 from weft.codegen.cuda.items import ITEM_OPS, emit_items
 from weft.codegen.cuda.loops import Launch, emit_group
 from weft.codegen.cuda.machine import GpuMachine
-from weft.codegen.cuda.matrix import is_matrix, matrices
+from weft.codegen.cuda.matrix import gemms, is_matrix, matrices
 from weft.codegen.cuda.nodes import FAILING_NODES, NODES, emit_check
+from weft.codegen.cuda.parts import emit_product_of_parts, fits_parts
 from weft.codegen.cuda.target import CudaTarget, is_host, is_input
 from weft.codegen.text import Module
 from weft.ir.graph import Graph, Node, Value
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import MATMUL, NLL, WHILE
 from weft.ops.stacks import STACK_POP
+from weft.passes.lowering.split_products import PRODUCT_OF_PARTS
 from weft.schedule.groups import Leaf
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
 from weft.schedule.target import Emitter
@@ -85,7 +87,7 @@ class Work:
     """
     kind      "launch", "product", "convolution", "call", or "flow": control flow around launches
     step      of the plan; of a whole program, the last one
-    launches  the kernels of a launch
+    launches  the kernels of a launch, or of a product; without, it is a call of cuBLAS
     buffers   the values behind its parameters, None for scratch memory, `FLAG` and such, results
     views     of a product: how its operands lie
     nested    of control flow: what its graphs do
@@ -118,6 +120,7 @@ class CudaEmitter(Emitter):
         self.module.stack = LOCAL
         self.module.has_c_library = self.module.has_lapack = False
         self._launches: dict[Step, tuple[Launch, ...]] = {}
+        self._parts: dict[Step, tuple[Launch, ...]] = {}  # of products of parts
         self._flagged: set[Step] = set()  # steps whose kernels get the flag
         self._stacked: set[Step] = set()  # those that get the bounds of the stacks' memory, too
         #: Whether some kernel may fail: then the flag is read after a run.
@@ -237,8 +240,28 @@ class CudaEmitter(Emitter):
             *views, _ = matrices(views[:2], node.out.tensor_type.shape)
             if not all(map(is_matrix, views)):
                 return None
+            if node.op is PRODUCT_OF_PARTS and not self._of_parts(step, name.replace(".", "_")):
+                return None
             return [Kernel(name, 1, max(step.work().flops / 4e4, 2500.0))]
         return []
+
+    def _of_parts(self, step: Step, name: str) -> bool:
+        """Write the kernel of a product of parts; False if its operands lie in some other way."""
+        node = step.nodes[0]
+        views = [op.view for op in step.group.operands[node] if isinstance(op, Leaf)]
+        shape = node.out.tensor_type.shape
+        pairs = [(views[0], views[1]), *zip(views[2:5], views[5:], strict=True)]
+        whole, *parts = (list(gemms(*matrices(pair, shape))) for pair in pairs)
+        if any(found != parts[0] for found in parts) or len(whole) != 1:
+            return False
+        if len(parts[0]) != 1 or not fits_parts(parts[0][0], self.machine):
+            return False
+        gated = self.may_fail
+        made = emit_product_of_parts(self.module, name, whole[0], parts[0][0], gated=gated)
+        self._parts[step] = (made,)
+        if gated:
+            self._flagged.add(step)
+        return True
 
     def _controlled(self, step: Step, name: str) -> list[Kernel]:
         """The kernel of control flow, or of an op on a stack."""
@@ -346,8 +369,10 @@ class CudaEmitter(Emitter):
                 leaves = [leaf for leaf in operands if isinstance(leaf, Leaf)]
                 buffers = (*[leaf.root for leaf in leaves], step.nodes[0].outputs[0])
                 views = tuple(leaf.view for leaf in leaves[:2])
+                if step in self._flagged:
+                    buffers = (*buffers, FLAG)
                 kind = "convolution" if step.nodes[0].op.name in CONVOLUTIONS else "product"
-                yield Work(kind, step, buffers=buffers, views=views)
+                yield Work(kind, step, self._parts.get(step, ()), buffers, views)
             else:
                 yield Work("call", step)
 

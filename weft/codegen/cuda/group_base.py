@@ -32,11 +32,13 @@ SHARED_BY = 8
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel with its grid; its buffers are those of its step, in their order."""
+    """A kernel with its grid; its buffers are those of its step, in their order. `shared`: bytes of
+    shared memory that it gets when it is launched."""
 
     name: str
     blocks: int
     threads: int
+    shared: int = 0
 
 
 def _bytes(reduction: Reduction) -> int:

@@ -17,6 +17,7 @@ from weft.ir.graph import Node, Value
 from weft.ir.types import StackType, TensorType
 from weft.ops.cards import ALL, ANY, CONCAT, MATMUL, NLL, RESHAPE
 from weft.passes.lowering.biased_products import MATMUL_BIAS
+from weft.passes.lowering.split_products import PRODUCT_OF_PARTS
 from weft.schedule.groups import Group
 from weft.schedule.layouts import Layout
 from weft.schedule.target import Limits, Target
@@ -81,7 +82,7 @@ class CudaTarget(Target):
         if node.op.name in CONVOLUTIONS:
             fits = self.machine.convolves and convolution_of(node) is not None
             return "kernel" if fits else ""
-        if node.op is MATMUL_BIAS:
+        if node.op in (MATMUL_BIAS, PRODUCT_OF_PARTS):
             return "kernel"
         if node.op is not MATMUL:
             return ""
@@ -91,7 +92,8 @@ class CudaTarget(Target):
     def layout(self, node: Node, place: int) -> Layout:
         if node.op.name in ATTENTION_LAYOUTS:
             return ATTENTION_LAYOUTS[node.op.name][place]
-        is_matrix = node.op is MATMUL or (node.op is MATMUL_BIAS and place < 2)
+        is_matrix = node.op in (MATMUL, PRODUCT_OF_PARTS)
+        is_matrix = is_matrix or (node.op is MATMUL_BIAS and place < 2)
         return Layout.MATRIX if is_matrix else Layout.DENSE
 
     def lingers(self, size: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.codegen.math.exponential import exp_of, exp_within
+from weft.codegen.math.exponential import LOG2E, exp2_within, exp_of, exp_within
 from weft.codegen.scalar.vec import Vec
 
 __all__ = ["erf", "erf_single", "erfc"]
@@ -48,7 +48,11 @@ def erf_single(x: Vec) -> Vec:
     size = abs(x)
     z = size * size
     near = size.fma(z.poly(_NEAR_SINGLE), size)
-    far = 1.0 - exp_within((size > _END_SINGLE).pick(_END_SINGLE, size).poly(_TAIL_SINGLE))
+    tail = (size > _END_SINGLE).pick(_END_SINGLE, size)
+    if x.f.module.machine.has("ex2"):
+        far = 1.0 - exp2_within(tail.poly([LOG2E * one for one in _TAIL_SINGLE]))
+    else:
+        far = 1.0 - exp_within(tail.poly(_TAIL_SINGLE))
     return (size < 1.0).pick(near, far).intrinsic("copysign", x)
 
 

@@ -20,9 +20,9 @@ from weft.codegen.math.parts import (
 )
 from weft.codegen.scalar.vec import Vec
 
-__all__ = ["exp", "exp_of", "exp_within", "expm1", "sigmoid"]
+__all__ = ["LOG2E", "exp", "exp2_within", "exp_of", "exp_within", "expm1", "sigmoid"]
 
-_LOG2E = 1.4426950408889634
+LOG2E = 1.4426950408889634
 #: log2(e) less what float32 holds of it; log(2).
 _LOG2E_LOW, _LN2 = 1.92596298909109e-08, 0.6931471805599453
 #: (exp(r) - 1 - r) / r²; relative errors of exp: 2**-28, 2**-61
@@ -44,7 +44,7 @@ _SIGMOID_END = {"float": -88.72283172607422, "double": -709.782712893384}
 
 
 def _split(x: Vec) -> tuple[Vec, Vec, Vec]:
-    n, bits = to_integer(x, _LOG2E)
+    n, bits = to_integer(x, LOG2E)
     high, low = LN2[x.kind]
     return n, bits, n.fma(-low, n.fma(-high, x))
 
@@ -71,10 +71,23 @@ def exp_within(
 
 def _by_exp2(x: Vec) -> Vec:
     """exp(x) by an instruction for powers of 2, and what rounding x * log2(e) lost."""
-    power = x * _LOG2E
-    lost = x.fma(_LOG2E_LOW, x.fma(_LOG2E, -power))
+    power = x * LOG2E
+    lost = x.fma(_LOG2E_LOW, x.fma(LOG2E, -power))
     found = power.intrinsic("exp2")
     return found.equals(math.inf).pick(found, found.fma(lost * _LN2, found))
+
+
+def exp2_within(x: Vec) -> Vec:
+    """2 ** x in float32 where it is a normal number, by an instruction for it."""
+    name = x.f.module.declare("float", "llvm.nvvm.ex2.approx.ftz.f", "float")
+    if x.lanes == 1:
+        return Vec(x.f, x.kind, 1, x.f(f"call float @{name}(float {x.name})"))
+    made = "poison"
+    for lane in range(x.lanes):
+        one = x.f(f"extractelement {x.type} {x.name}, i32 {lane}")
+        one = x.f(f"call float @{name}(float {one})")
+        made = x.f(f"insertelement {x.type} {made}, float {one}, i32 {lane}")
+    return Vec(x.f, x.kind, x.lanes, made)
 
 
 def exp(x: Vec) -> Vec:

@@ -11,7 +11,8 @@ from typing import Any
 
 from weft.base.dtypes import DType, bfloat16, float16
 from weft.base.errors import InternalError
-from weft.runtime.cuda.products import Gemm, library
+from weft.codegen.cuda.matrix import Gemm
+from weft.runtime.cuda.products import library
 
 __all__ = ["BiasedProducts"]
 

@@ -73,8 +73,8 @@ class Buffers:
                 return program._base  # a result that nobody reads
         return program._driver.address(self.array(value))
 
-    def part(self, work: Work, target: Target) -> Part:
-        """What some work reads and writes."""
+    def part(self, work: Work, target: Target, touched: frozenset[Any] | None = None) -> Part:
+        """What some work reads and writes; `touched`: only of these buffers."""
         named = {value for value in work.buffers if isinstance(value, str)}
         if work.kind == "flow" or not named <= {FLAG}:
             return Part(alone=True)
@@ -83,6 +83,8 @@ class Buffers:
         reads: list[tuple[int, int]] = []
         writes: list[tuple[int, int]] = []
         for value in dict.fromkeys(work.buffers):
+            if touched is not None and value not in touched:
+                continue
             size = step.room if value is None else 4
             if isinstance(value, Value):
                 size = size_of_type(value.type)

@@ -14,13 +14,14 @@ import numpy as np
 from weft.base.dtypes import DType
 from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.matrix import Gemm
 from weft.core.call_errors import out_of_memory
 from weft.runtime.cuda.biased import BiasedProducts
 from weft.runtime.cuda.branches import LANES, lanes
 from weft.runtime.cuda.conditional import Conditional
 from weft.runtime.cuda.convolutions import Dnn, is_there
-from weft.runtime.cuda.modules import load
-from weft.runtime.cuda.products import Blas, Gemm
+from weft.runtime.cuda.modules import allow_shared, load
+from weft.runtime.cuda.products import Blas
 
 __all__ = ["CupyDriver", "Driver", "Flag"]
 
@@ -42,8 +43,15 @@ class Driver(Protocol):
     def address(self, array: Any) -> int:
         """The address of an array's first element."""
 
-    def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
-        """Start a kernel."""
+    def launch(
+        self,
+        function: Any,
+        blocks: int,
+        threads: int,
+        addresses: Sequence[int],
+        shared: int = 0,
+    ) -> None:
+        """Start a kernel, with so many bytes of shared memory beside what it has."""
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         """Start products of matrices of a dtype; their results may have a wider one."""
@@ -164,6 +172,7 @@ class CupyDriver:
         self._conditional: Conditional | None = None  # while work is captured
         self._lanes = [self._stream]
         self._delay: Any = None
+        self._with_room: dict[int, Any] = {}  # functions that may have more than 48 KiB shared
 
     def load(self, text: str, names: Sequence[str]) -> dict[str, Any]:
         if not names:
@@ -182,8 +191,18 @@ class CupyDriver:
         found: int = array.data.ptr
         return found
 
-    def launch(self, function: Any, blocks: int, threads: int, addresses: Sequence[int]) -> None:
-        function((blocks,), (threads,), tuple(map(np.uint64, addresses)))
+    def launch(
+        self,
+        function: Any,
+        blocks: int,
+        threads: int,
+        addresses: Sequence[int],
+        shared: int = 0,
+    ) -> None:
+        if shared and id(function) not in self._with_room:
+            allow_shared(function.ptr, shared)
+            self._with_room[id(function)] = function
+        function((blocks,), (threads,), tuple(map(np.uint64, addresses)), shared)
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         if self._blas is None:

@@ -15,17 +15,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weft.base import store
+from weft.base.errors import InternalError
 from weft.codegen import llvm
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.ptx import ptx_parts
 from weft.codegen.jit import at_once
 
-__all__ = ["load"]
+__all__ = ["allow_shared", "load"]
 
 VERSION = 1
 _ENTRY = re.compile(r"\.entry ([\w$]+)\(")
-#: CU_JIT_INPUT_PTX.
-_PTX = 1
+#: CU_JIT_INPUT_PTX, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
+_PTX, _SHARED = 1, 8
 
 
 def load(
@@ -75,6 +76,14 @@ def _made(
         store.write(key, entries, images)
         return entries, images, seconds
     return entries, [part.encode() for part in parts], seconds  # the driver compiles it, too
+
+
+def allow_shared(function: int, size: int) -> None:
+    """Let a function be launched with so many bytes of shared memory."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    status = driver.cuFuncSetAttribute(ctypes.c_void_p(function), _SHARED, ctypes.c_int(size))
+    if status:
+        raise InternalError(f"a kernel cannot have {size} bytes of shared memory: error {status}")
 
 
 def _machine_code(text: bytes) -> bytes | None:

@@ -13,10 +13,9 @@ import numpy as np
 
 from weft.base.dtypes import as_dtype, bfloat16
 from weft.base.precision import rounds_to_tf32
-from weft.codegen.cuda.matrix import is_matrix
+from weft.codegen.cuda.matrix import gemms, is_matrix
 from weft.ops.index_cards import in_range
 from weft.runtime.cuda.opening import driver
-from weft.runtime.cuda.products import gemms
 from weft.schedule.views import View
 
 __all__ = ["Namespace"]

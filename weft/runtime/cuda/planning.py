@@ -6,11 +6,14 @@ from dataclasses import replace
 
 from weft.base.config import verifies_plans
 from weft.base.device import CPU, Device
+from weft.base.precision import rounds_to_tf32
 from weft.codegen.contract import NotNative
 from weft.codegen.cuda.attention.eligible import attends
 from weft.codegen.cuda.attention.joined import joined
 from weft.codegen.cuda.emitter import CudaEmitter, NotForBlock
 from weft.codegen.cuda.machine import GpuMachine
+from weft.codegen.cuda.matrix import Gemm
+from weft.codegen.cuda.parts import fits_parts
 from weft.ir.graph import Graph
 from weft.ir.op import Trait
 from weft.ir.types import StackType, TensorType
@@ -18,6 +21,7 @@ from weft.passes.lowering.biased_products import biased_products
 from weft.passes.lowering.lower import lowered
 from weft.passes.lowering.narrow_products import narrow_products
 from weft.passes.lowering.row_totals import row_totals
+from weft.passes.lowering.split_products import split_products
 from weft.schedule.plan import ProgramPlan
 from weft.schedule.planner import plan_program
 from weft.schedule.verify import verify_plan
@@ -49,7 +53,15 @@ def check(graph: Graph) -> None:
 def lowered_for_gpu(graph: Graph, machine: GpuMachine) -> Graph:
     """The graph in the ops that the target's kernels are made of."""
     made = lowered(graph, lambda fusion: attends(fusion, machine))
-    return row_totals(biased_products(narrow_products(joined(made))))
+    made = row_totals(biased_products(narrow_products(joined(made))))
+    if rounds_to_tf32():
+        return made
+
+    def fits(rows: int, columns: int, terms: int, left: bool, right: bool) -> bool:
+        lies = (left, rows if left else terms), (right, terms if right else columns)
+        return fits_parts(Gemm(rows, columns, terms, 1, *lies, (0, 0, 0), (0, 0, 0)), machine)
+
+    return split_products(made, fits)
 
 
 def planned(graph: Graph, machine: GpuMachine) -> tuple[ProgramPlan, CudaEmitter]:

@@ -10,113 +10,21 @@ import ctypes
 import glob
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from weft.base.dtypes import DType, bfloat16, float16, float32, float64
 from weft.base.errors import InternalError
 from weft.base.precision import rounds_to_tf32
-from weft.base.shapes import Shape, size_of
-from weft.schedule.views import View
+from weft.codegen.cuda.matrix import Gemm
 
-__all__ = ["Blas", "Gemm", "gemms", "library", "places"]
+__all__ = ["Blas", "library", "places"]
 
 #: cudaDataType and cublasComputeType_t, by dtype.
 _TYPES = {float16: (2, 68), bfloat16: (14, 68), float32: (0, 68), float64: (1, 70)}
 #: cublasComputeType_t of float32 products whose operands are rounded to TF32.
 _TF32 = 77
 _WORKSPACE = 32 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Gemm:
-    """One call: `count` products C = A·B of n × k and k × m, all in C order; offsets and steps in
-    elements. `left` and `right`: whether the operand lies transposed, and its leading dimension."""
-
-    rows: int
-    columns: int
-    terms: int
-    count: int
-    left: tuple[bool, int]
-    right: tuple[bool, int]
-    offsets: tuple[int, int, int]
-    steps: tuple[int, int, int]
-
-
-def _lies(view: View) -> tuple[bool, int]:
-    (rows, columns), (down, along) = view.shape[-2:], view.strides[-2:]
-    if along == 1 or columns == 1:
-        return False, max(down if rows > 1 else columns, columns)
-    return True, max(along, rows)
-
-
-def gemms(left: View, right: View, shape: Shape) -> Iterator[Gemm]:
-    """The calls for a product of stacks of matrices; one where their distances are regular. Where
-    one matrix is for all of a stack, the rows of the stack are those of one larger matrix."""
-    left, right, shape = _one_matrix(left, right, shape)
-    rows, columns, terms = shape[-2], shape[-1], left.shape[-1]
-    stack = shape[:-2]
-    strides = [_broadcast(view, stack) for view in (left, right)]
-    dense = []
-    step = rows * columns
-    for size in reversed(stack):
-        dense.append(step)
-        step *= size
-    strides.append(dense[::-1])
-    common = {
-        "rows": rows,
-        "columns": columns,
-        "terms": terms,
-        "left": _lies(left),
-        "right": _lies(right),
-    }
-    # Trailing axes of the stack that are one regular axis for all three.
-    inner, count, steps = len(stack), 1, (0, 0, 0)
-    while inner:
-        here = tuple(s[inner - 1] for s in strides)
-        if count == 1:
-            steps = here  # type: ignore[assignment]
-        elif any(h != s * count for h, s in zip(here, steps, strict=True)):
-            break
-        count *= stack[inner - 1]
-        inner -= 1
-    for number in range(size_of(stack[:inner])):
-        places = [left.offset, right.offset, 0]
-        for axis in reversed(range(inner)):
-            number, index = divmod(number, stack[axis])
-            places = [p + index * s[axis] for p, s in zip(places, strides, strict=True)]
-        yield Gemm(count=count, offsets=tuple(places), steps=steps, **common)  # type: ignore[arg-type]
-
-
-def _one_matrix(left: View, right: View, shape: Shape) -> tuple[View, View, Shape]:
-    """Join axes of the stack with the rows, while the rows of the left operand go on there and the
-    right one is the same."""
-    while len(shape) > 2:
-        count, rows = shape[-3], shape[-2]
-        if len(left.shape) < 3 or left.shape[-3] != count:
-            break
-        if len(right.shape) > 2 and right.shape[-3] != 1 and right.strides[-3] != 0:
-            break
-        down, along = left.strides[-2:]
-        if count > 1 and rows > 1 and left.strides[-3] != rows * down:
-            break
-        down = left.strides[-3] if rows == 1 else down
-        if along != 1 and left.shape[-1] > 1 and down != 1:
-            break
-        joined = (*left.shape[:-3], count * rows, left.shape[-1])
-        left = View(joined, (*left.strides[:-3], down, along), left.offset)
-        if len(right.shape) > 2:
-            cut = (*right.shape[:-3], *right.shape[-2:])
-            right = View(cut, (*right.strides[:-3], *right.strides[-2:]), right.offset)
-        shape = (*shape[:-3], count * rows, shape[-1])
-    return left, right, shape
-
-
-def _broadcast(view: View, stack: Shape) -> list[int]:
-    own = list(zip(view.shape[:-2], view.strides[:-2], strict=True))
-    missing = len(stack) - len(own)
-    return [0] * missing + [0 if size == 1 else step for size, step in own]
 
 
 class Blas:

@@ -24,12 +24,9 @@ from weft.base.errors import InternalError
 from weft.base.precision import rounds_to_tf32
 from weft.codegen.contract import NotNative, Status
 from weft.codegen.cuda.convolution import convolution_of
-from weft.codegen.cuda.emitter import (
-    Result,
-    Work,
-)
+from weft.codegen.cuda.emitter import FLAG, Result, Work
 from weft.codegen.cuda.loops import Launch
-from weft.codegen.cuda.matrix import matrices
+from weft.codegen.cuda.matrix import gemms, matrices
 from weft.core.bind import bind
 from weft.core.grad_mode import no_grad
 from weft.core.ownership import alone_in_list, alone_in_tensor
@@ -41,12 +38,12 @@ from weft.ir.literal import Literal
 from weft.ir.types import TensorType
 from weft.passes.lowering.biased_products import MATMUL_BIAS
 from weft.passes.lowering.on_device import on_device
-from weft.runtime.cuda.branches import waits
+from weft.passes.lowering.split_products import PRODUCT_OF_PARTS
+from weft.runtime.cuda.branches import Part, waits
 from weft.runtime.cuda.buffers import Buffers
 from weft.runtime.cuda.driver import Driver, Flag
 from weft.runtime.cuda.flow import run_flow
 from weft.runtime.cuda.planning import check, device_of, lowered_for_gpu, planned
-from weft.runtime.cuda.products import gemms
 from weft.runtime.cuda.stacks import Stacks
 from weft.runtime.executable import Program, StepTime
 from weft.runtime.interpreted import interpreted
@@ -59,6 +56,8 @@ __all__ = ["CudaProgram"]
 #: results: those of the call before are mostly still held. One more keeps its own and copies them:
 #: for callers that hold on to many results.
 ADDRESSES, GRAPHS = 8, 2
+#: Threads of a kernel that runs beside any other, and what larger ones write to run one by one.
+SMALL, ONE_BY_ONE = 1 << 16, (2, 1)
 #: An input that came at so many other addresses is copied to a place of its own.
 MOVES = 2
 
@@ -487,12 +486,21 @@ class CudaProgram(Program):
 
     def _run(self, buffers: Buffers, *, apart: bool = False) -> None:
         """`apart`: what does not wait for each other may run at the same time."""
-        if apart and not self._narrow:
-            after = waits([buffers.part(work, self._target) for work in self._rest])
-            self._driver.parts(after, lambda at: self._launch(self._rest[at : at + 1], buffers))
+        if apart:
+            pieces = [piece for work in self._rest for piece in _pieces(work)]
+            after = waits([self._part(buffers, *piece) for piece in pieces])
+            self._driver.parts(after, lambda at: self._launch([pieces[at][0]], buffers))
         else:
             self._launch(self._rest, buffers)
         self._copy_results(buffers)
+
+    def _part(self, buffers: Buffers, work: Work, touched: frozenset[Any] | None) -> Part:
+        """What a piece reads and writes. Next to products on tensor cores, only what is small."""
+        part = buffers.part(work, self._target, touched)
+        size = sum(launch.blocks * launch.threads for launch in work.launches)
+        if self._narrow and not (work.kind == "launch" and size <= SMALL):
+            return replace(part, writes=[*part.writes, ONE_BY_ONE])
+        return part
 
     def _copy_results(self, buffers: Buffers) -> None:
         """Results that are elsewhere."""
@@ -506,7 +514,8 @@ class CudaProgram(Program):
 
     def _start(self, launch: Launch, addresses: Sequence[int]) -> None:
         function = self._functions[launch.name]
-        self._driver.launch(function, launch.blocks, launch.threads, addresses)
+        grid = launch.blocks, launch.threads
+        self._driver.launch(function, *grid, addresses, launch.shared)
 
     def _launch(self, works: Sequence[Work], buffers: Any) -> None:
         """Start some work. `buffers` says where values lie."""
@@ -522,6 +531,11 @@ class CudaProgram(Program):
             if work.kind == "product":
                 node = work.step.nodes[0]
                 given, made = (v.tensor_type.dtype for v in (node.inputs[0], node.out))
+                if work.launches and not rounds_to_tf32():
+                    self._start(work.launches[0], at)
+                    continue
+                if node.op is PRODUCT_OF_PARTS:
+                    at = [*at[:2], at[8]]
                 for one in self._products[id(work)]:
                     if node.op is MATMUL_BIAS:
                         driver.biased(one, given, at)
@@ -554,6 +568,16 @@ class CudaProgram(Program):
         if isinstance(found, np.ndarray) and kind.device != CPU:
             found = family_for(kind.device).from_numpy(found, kind.device)
         return found.reshape(kind.shape)
+
+
+def _pieces(work: Work) -> list[tuple[Work, frozenset[Any] | None]]:
+    """Some work, or its first kernel and those that add up what this left in scratch memory, with
+    what these touch: what else the first one writes is there before them."""
+    if work.step.kind != "loop" or len(work.launches) < 2:
+        return [(work, None)]
+    sums = frozenset({None, FLAG, *work.step.group.after})
+    first, *rest = work.launches
+    return [(replace(work, launches=(first,)), None), (replace(work, launches=(*rest,)), sums)]
 
 
 def _is_host(value: Value) -> bool:
