@@ -135,8 +135,8 @@ class _Product:
             by_terms = turned is (side == 1)
             chunks = (STEP if by_terms else SIDE) // CHUNK
             pitch = BY_TERMS if by_terms else BY_SIDE
-            for start in range(0, SIDE * STEP // CHUNK, THREADS):
-                row, chunk = self.thread // chunks + start // chunks, self.thread % chunks * CHUNK
+            for begin in range(0, SIDE * STEP // CHUNK, THREADS):
+                row, chunk = self.thread // chunks + begin // chunks, self.thread % chunks * CHUNK
                 own = (chunk, row) if by_terms else (row, chunk)
                 term, place = own[0] + j * STEP, own[1] + self.first[side]
                 inside = [
@@ -187,10 +187,10 @@ class _Product:
             for i, j in PAIRS:
                 for n, sums in enumerate(made):
                     made[n] = self.device.multiply(bfloat16, left[i], right[j][n], sums)
-            flat = [part for sums in made for part in sums]
+            flat = [one for sums in made for one in sums]
             start = m // 16 * len(flat)
-            for total, part in zip(self.here[start : start + len(flat)], flat, strict=True):
-                total.store(f(f"fadd float {total.load()}, {part}"))
+            for total, found in zip(self.here[start : start + len(flat)], flat, strict=True):
+                total.store(f(f"fadd float {total.load()}, {found}"))
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -214,11 +214,13 @@ class _Product:
             with f.when(self._is_inside(*at)):
                 to = out + (at[0] * self.call.columns + at[1])
                 f.do(f"store <2 x float> {pair}, ptr {to}, align 8")
-        with f.when(bad), f.loop(0, len(sums)) as i:
-            m, n, half, e = i // 16, i // 4 % 4, i // 2 % 2, i % 2
-            at = row + m * 16 + half * 8, column + n * 8 + e
-            with f.when(self._is_inside(*at)):
-                self._again(out, *at)
+        with f.when(bad), f.loop(0, len(sums)) as item:
+            place = (
+                row + item // 16 * 16 + item // 2 % 2 * 8,
+                column + item // 4 % 4 * 8 + item % 2,
+            )
+            with f.when(self._is_inside(*place)):
+                self._again(out, *place)
 
     def _is_none(self, value: str) -> str:
         """Whether a number is infinite or none."""

@@ -16,8 +16,8 @@ from weft.codegen.cuda.convolution import Convolution
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import Gemm
 from weft.core.call_errors import out_of_memory
-from weft.runtime.cuda.biased import BiasedProducts
 from weft.runtime.cuda.branches import LANES, lanes
+from weft.runtime.cuda.chosen_products import MANY, ChosenProducts
 from weft.runtime.cuda.conditional import Conditional
 from weft.runtime.cuda.convolutions import Dnn, is_there
 from weft.runtime.cuda.modules import allow_shared, load
@@ -166,7 +166,8 @@ class CupyDriver:
         several = cupy.cuda.runtime.getDeviceCount() > 1
         self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
         self._blas: Blas | None = None
-        self._biased: BiasedProducts | None = None
+        self._chosen: ChosenProducts | None = None
+        self._captures = False
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._nodes: Conditional | None = None
         self._conditional: Conditional | None = None  # while work is captured
@@ -205,6 +206,11 @@ class CupyDriver:
         function((blocks,), (threads,), tuple(map(np.uint64, addresses)), shared)
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
+        size = call.rows * call.columns * call.terms * call.count
+        if dtype is result and dtype.itemsize == 2 and size >= MANY:
+            a, b, c = addresses
+            self.biased(call, dtype, (a, b, 0, c))
+            return
         if self._blas is None:
             self._blas = Blas(self._cupy)
         self._use(self._blas)
@@ -219,10 +225,11 @@ class CupyDriver:
     def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         if self._blas is None:
             self._blas = Blas(self._cupy)
-        if self._biased is None:
-            self._biased = BiasedProducts()
-        stream = self._use(self._blas)
-        self._biased.product(call, dtype, addresses, stream, self._blas.room)
+        if self._chosen is None:
+            self._chosen = ChosenProducts(self._cupy)
+        stream, room = self._use(self._blas), self._blas.room
+        timed = not self._captures
+        self._chosen.product(call, dtype, addresses, stream, room, timed=timed)
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         dnn = self._dnn or self._open_dnn()
@@ -352,11 +359,11 @@ class CupyDriver:
             self._blas.prepare(LANES)
         with stream:
             stream.begin_capture()
-            self._conditional = self._nodes
+            self._conditional, self._captures = self._nodes, True
             try:
                 run()
             finally:
-                self._conditional = None
+                self._conditional, self._captures = None, False
                 graph = stream.end_capture()
         graph.upload(stream)
         stream.synchronize()

@@ -1,5 +1,9 @@
-"""Products of matrices to whose columns a bias is added, by cuBLASLt: in float32, before the result
-is rounded, and without another kernel."""
+"""Large products of narrow floats by cuBLASLt, with a bias where there is one: it is added to the
+columns in float32, before the result is rounded, and without another kernel.
+
+cuBLASLt proposes several algorithms. Where there is much to compute, all of them are timed when a
+product first runs, on its own operands, and the fastest is noted on disk.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from weft.base import store
 from weft.base.dtypes import DType, bfloat16, float16
 from weft.base.errors import InternalError
 from weft.codegen.cuda.matrix import Gemm
 from weft.runtime.cuda.products import library
 
-__all__ = ["BiasedProducts"]
+__all__ = ["MANY", "ChosenProducts"]
 
 #: cudaDataType, by dtype; CUBLAS_COMPUTE_32F and CUDA_R_32F.
 _TYPES = {float16: 2, bfloat16: 14}
@@ -24,6 +29,9 @@ _TRANS_A, _TRANS_B, _EPILOGUE, _BIAS_POINTER = 3, 4, 7, 8
 _BATCH_COUNT, _BATCH_STEP = 5, 6
 _WORKSPACE = 1
 _BIAS = 4
+#: Algorithms that are asked for; rounds in which each is timed, and its runs in a round. Products
+#: of fewer multiplications than `MANY` are not timed.
+ASKED, ROUNDS, TIMES, MANY = 8, 3, 4, 1 << 30
 #: Bytes of cublasLtMatmulHeuristicResult_t, of which the first are the algorithm.
 _RESULT = 96
 #: Of a choice: bytes that the addresses of matrices are multiples of, at most this many.
@@ -41,10 +49,11 @@ class _Call:
     algorithm: Any
 
 
-class BiasedProducts:
+class ChosenProducts:
     """A handle of cuBLASLt, and what was chosen for each kind of call."""
 
-    def __init__(self) -> None:
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
         found = library("libcublasLt.so", ("13", "12"))
         if found is None:
             raise InternalError("cuBLASLt (libcublasLt.so) cannot be loaded")
@@ -65,29 +74,78 @@ class BiasedProducts:
         addresses: Sequence[int],
         stream: int,
         room: tuple[int, int],
+        *,
+        timed: bool,
     ) -> None:
-        """Run one call: operands, bias and result at these addresses; `room` is an address and a
-        number of bytes to work in."""
-        a, b, c = (
-            at + place * dtype.itemsize
-            for at, place in zip(
-                (addresses[0], addresses[1], addresses[3]), call.offsets, strict=True
-            )
-        )
-        key = replace(call, offsets=(0, 0, 0)), dtype, math.gcd(_ALIGNED, a, b, c)
+        """Run one call: operands, bias (or 0) and result at these addresses; `room` is an address
+        and a number of bytes to work in; `timed`: work can be timed now."""
+        left, right, bias, result = addresses
+        at = [
+            start + place * dtype.itemsize
+            for start, place in zip((left, right, result), call.offsets, strict=True)
+        ]
+        aligned = math.gcd(_ALIGNED, *at)
+        key = replace(call, offsets=(0, 0, 0)), dtype.name, aligned, bias != 0
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._chosen(call, dtype, addresses[2], room[1], key[2])
-        self._set(known.product, _BIAS_POINTER, ctypes.c_void_p(addresses[2]))
+            proposed = self._proposed(call, dtype, bias, room[1], aligned)
+            multiplications = call.rows * call.columns * call.terms * call.count
+            if len(proposed) > 1 and multiplications >= MANY:
+                known = self._noted(key, proposed, (at, bias, stream, room), timed=timed)
+            if known is not None or len(proposed) == 1 or multiplications < MANY:
+                self._known[key] = known or proposed[0]
+            known = known or proposed[0]
+        self._check(self._status(known, at, bias, stream, room))
+
+    def _noted(
+        self, key: Any, proposed: Sequence[_Call], given: Any, *, timed: bool
+    ) -> _Call | None:
+        """The fastest of some algorithms, as it was noted, or as it is timed if it can be."""
+        device = self._cupy.cuda.Device()
+        where = device.compute_capability, self._library.cublasLtGetVersion(), key
+        name = store.name_of(b"product", repr(where).encode())
+        found = store.read(name)
+        if found is not None and 0 <= int(found[0]) < len(proposed):
+            return proposed[int(found[0])]
+        if not timed:
+            return None
+        times = [self._time(one, given) for one in proposed]
+        number = times.index(min(times))
+        store.write(name, number)
+        return proposed[number]
+
+    def _time(self, one: _Call, given: Any) -> float:
+        """What some runs take; infinite if it cannot run."""
+        cuda = self._cupy.cuda
+        best = math.inf
+        for number in range(ROUNDS + 1):
+            start, stop = cuda.Event(), cuda.Event()
+            start.record()
+            for _ in range(TIMES if number else 1):  # the first one loads its code
+                if self._status(one, *given):
+                    return math.inf
+            stop.record()
+            stop.synchronize()
+            if number:
+                best = min(best, cuda.get_elapsed_time(start, stop))
+        return best
+
+    def _status(
+        self, known: _Call, at: Sequence[int], bias: int, stream: int, room: tuple[int, int]
+    ) -> int:
+        """Run a product; cuBLASLt's status."""
+        a, b, c = at
+        if bias:
+            self._set(known.product, _BIAS_POINTER, ctypes.c_void_p(bias))
         one, zero = ctypes.byref(self._one), ctypes.byref(self._zero)
         # In column-major order, as cuBLAS has it: Cᵀ = Bᵀ · Aᵀ.
-        status = self._library.cublasLtMatmul(
+        status: int = self._library.cublasLtMatmul(
             *(self._handle, known.product, one, ctypes.c_void_p(b), known.right),
             *(ctypes.c_void_p(a), known.left, zero, ctypes.c_void_p(c), known.result),
             *(ctypes.c_void_p(c), known.result, known.algorithm),
             *(ctypes.c_void_p(room[0]), ctypes.c_size_t(room[1]), ctypes.c_void_p(stream)),
         )
-        self._check(status)
+        return status
 
     def _set(self, product: Any, attribute: int, value: Any) -> None:
         size = ctypes.c_size_t(ctypes.sizeof(value))
@@ -114,15 +172,18 @@ class BiasedProducts:
                 self._check(change(made, attribute, ctypes.byref(value), size))
         return made
 
-    def _chosen(self, call: Gemm, dtype: DType, bias: int, most: int, aligned: int) -> _Call:
-        """The description of a call, and cuBLASLt's choice for it."""
+    def _proposed(
+        self, call: Gemm, dtype: DType, bias: int, most: int, aligned: int
+    ) -> list[_Call]:
+        """The description of a call, with each of cuBLASLt's algorithms; its own choice first."""
         library, by = self._library, ctypes.byref
         product = ctypes.c_void_p()
         self._check(library.cublasLtMatmulDescCreate(by(product), _COMPUTE, _FLOAT))
         self._set(product, _TRANS_A, ctypes.c_int32(call.right[0]))
         self._set(product, _TRANS_B, ctypes.c_int32(call.left[0]))
-        self._set(product, _EPILOGUE, ctypes.c_int32(_BIAS))
-        self._set(product, _BIAS_POINTER, ctypes.c_void_p(bias))
+        if bias:
+            self._set(product, _EPILOGUE, ctypes.c_int32(_BIAS))
+            self._set(product, _BIAS_POINTER, ctypes.c_void_p(bias))
         n, m, k = call.rows, call.columns, call.terms
         left = self._matrix(dtype, n, k, *call.left, (call.count, call.steps[0]))
         right = self._matrix(dtype, k, m, *call.right, (call.count, call.steps[1]))
@@ -135,15 +196,15 @@ class BiasedProducts:
         least = ctypes.c_uint32(aligned)
         for attribute in _ALIGNMENTS:
             self._check(change(choice, attribute, by(least), ctypes.c_size_t(4)))
-        algorithm = (ctypes.c_uint64 * (_RESULT // 8))()
+        algorithms = (ctypes.c_uint64 * (_RESULT // 8) * ASKED)()
         count = ctypes.c_int()
         self._check(
             library.cublasLtMatmulAlgoGetHeuristic(
                 *(self._handle, product, right, left, result, result),
-                *(choice, 1, by(algorithm), by(count)),
+                *(choice, ASKED, by(algorithms), by(count)),
             )
         )
         library.cublasLtMatmulPreferenceDestroy(choice)
         if not count.value:
             raise InternalError(f"cuBLASLt has no code for {call}")
-        return _Call(product, left, right, result, algorithm)
+        return [_Call(product, left, right, result, algorithms[i]) for i in range(count.value)]
