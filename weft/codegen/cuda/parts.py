@@ -189,8 +189,8 @@ class _Product:
                     made[n] = self.device.multiply(bfloat16, left[i], right[j][n], sums)
             flat = [one for sums in made for one in sums]
             start = m // 16 * len(flat)
-            for total, found in zip(self.here[start : start + len(flat)], flat, strict=True):
-                total.store(f(f"fadd float {total.load()}, {found}"))
+            for total, more in zip(self.here[start : start + len(flat)], flat, strict=True):
+                total.store(f(f"fadd float {total.load()}, {more}"))
 
     # --- results ----------------------------------------------------------------------------------
 
