@@ -217,9 +217,9 @@ def test_inputs_may_lie_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     driver, launched = opening.driver(), []
     launch = driver.launch
 
-    def noted(function: Any, blocks: int, threads: int, addresses: Any) -> None:
+    def noted(function: Any, blocks: int, threads: int, addresses: Any, shared: int) -> None:
         launched.append(addresses[0])
-        launch(function, blocks, threads, addresses)
+        launch(function, blocks, threads, addresses, shared)
 
     monkeypatch.setattr(driver, "launch", noted)
     read = weft.compile(lambda table, rows: F.embedding(rows, table), backend="native")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("cuda")
 
 Array = np.ndarray[Any, Any]
 #: Of a result: rows, columns, terms; of several blocks where it is not the emulation.
-SIZES = (1144, 2040, 136) if REAL else (248, 120, 136)
+SIZES = (1016, 2040, 136) if REAL else (248, 120, 136)
 
 
 def matmul(a: weft.Tensor, b: weft.Tensor) -> weft.Tensor:
