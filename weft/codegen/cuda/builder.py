@@ -21,7 +21,7 @@ __all__ = ["EMULATED", "MOST_BUFFERS", "KernelBuilder"]
 #: The most buffers of a kernel: its parameters take 4 KiB at most.
 MOST_BUFFERS = 480
 #: Where threads exchange registers in the emulation, in the memory that they share.
-EXCHANGE = 192 << 10
+EXCHANGE = 224 << 10
 EMULATED = [("i64", "thread"), ("i64", "block"), ("ptr", "shared"), ("ptr", "wait")]
 
 
@@ -133,12 +133,12 @@ class KernelBuilder:
         )
         return self.f.ptr(f"addrspacecast (ptr addrspace(3) {made} to ptr)", kind)
 
-    def dynamic_shared(self, size: int) -> Ptr:
+    def dynamic_shared(self, size: int, align: int) -> Ptr:
         """Memory that the threads of a block share, whose size the launch says: 48 KiB or more."""
         if self.machine.emulated:
             assert size <= EXCHANGE
             return self.f.ptr("%shared", "i8")
         made = self._module.variable(
-            "shared_dynamic", "[0 x i8]", ", align 16", "external addrspace(3)"
+            "shared_dynamic", "[0 x i8]", f", align {align}", "external addrspace(3)"
         )
         return self.f.ptr(f"addrspacecast (ptr addrspace(3) {made} to ptr)", "i8")

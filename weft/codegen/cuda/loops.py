@@ -35,6 +35,8 @@ __all__ = ["GroupCode", "Launch", "emit_group"]
 PER_THREAD = 4
 #: The most neighbours that a thread computes.
 LANES = 8
+#: Items from which on each thread computes two, in a kernel of few nodes.
+TWICE, FEW = 1 << 20, 32
 #: Elements of a row that one thread goes over, in a kernel of one block.
 SHORT = 64
 #: Points that a thread loads before it stores what it computes of them.
@@ -110,16 +112,23 @@ class GroupCode(GroupBase):
     def _neighbours(
         self, builder: KernelBuilder, loops: Sequence[Loop], count: int, lanes: int
     ) -> None:
-        """Each thread computes some neighbours: it reads all operands before it writes results."""
+        """Each thread computes some neighbours, twice where there are very many: it reads all
+        operands before it writes results."""
         f, threads = builder.f, self.machine.threads
         pointers = self._pointers(builder)
-        item = builder.block() * threads + builder.thread()
+        twice = count >= TWICE and count % (2 * threads) == 0 and len(self.group.nodes) <= FEW
+        each = 2 if twice else 1
+        item = builder.block() * (threads * each) + builder.thread()
         with f.when(f(f"icmp ult i64 {item}, {count}")):
-            index = self.index(loops, item * lanes)
             axis = loops[-1].axis
-            point = self.point(f, pointers, index, axis, lanes)
-            self.store_all(point, self.group.outputs)
-        self._launch(builder, -(-count // threads), threads)
+            points = [
+                self.point(
+                    f, pointers, self.index(loops, (item + i * threads) * lanes), axis, lanes
+                )
+                for i in range(each)
+            ]
+            self.store_all(points, self.group.outputs)
+        self._launch(builder, -(-count // (threads * each)), threads)
 
     def point(
         self,
@@ -134,11 +143,13 @@ class GroupCode(GroupBase):
         at = pointers.__getitem__
         return Point(f, self.group, at, index, axis=along, lanes=lanes, aligned=LINE)
 
-    def store_all(self, point: Point, values: Sequence[Value]) -> None:
-        for value in values:
-            point.value(value)
-        for value in values:
-            self.store(point, value)
+    def store_all(self, points: Sequence[Point], values: Sequence[Value]) -> None:
+        for point in points:
+            for value in values:
+                point.value(value)
+        for point in points:
+            for value in values:
+                self.store(point, value)
 
     # --- reductions -----------------------------------------------------------------------------
 

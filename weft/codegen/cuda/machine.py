@@ -36,6 +36,16 @@ class GpuMachine:
     emulated: bool = False
 
     @property
+    def capability(self) -> int:
+        """The compute capability of `arch`, times 10."""
+        return int(self.arch[3:].rstrip("a"))
+
+    @property
+    def warpgroups(self) -> bool:
+        """Whether four warps multiply together: on those of 9.0 alone, in code for these alone."""
+        return self.arch == "sm_90a"
+
+    @property
     def has_vectors(self) -> bool:
         """Whether vectors are more than a few scalars."""
         return True
@@ -66,4 +76,4 @@ class GpuMachine:
         of bfloat16, powers of 2 in float32."""
         if self.emulated:
             return False
-        return feature in ("f16c", "ex2") or (feature == "cvt.bf16" and int(self.arch[3:]) >= 80)
+        return feature in ("f16c", "ex2") or (feature == "cvt.bf16" and self.capability >= 80)

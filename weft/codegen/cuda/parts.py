@@ -2,16 +2,19 @@
 
 Of the nine products of the parts of two elements, the six largest are computed, the smallest first:
 what is left out is below 2**-26 of |a| |b|, less than float32 loses where it rounds a sum. Tensor
-cores round toward 0, so they only add up the products of 16 terms; these sums are added in float32,
-first those of 256 terms.
+cores round toward 0, so they only add up the products of 16 terms; these sums are added in float32.
 
 Where a result is infinite or no number (because of operands that are, or because it is above 2**62:
 operands were multiplied by 2**32), a thread computes it again, term by term, from the operands.
+
+A block has 128 × 128 results. Tiles of the parts are copied to shared memory while it multiplies
+those before. On GPUs of compute capability 9.0, four warps multiply together (`warpgroup.py`).
 """
 
 from __future__ import annotations
 
 from weft.base.dtypes import bfloat16, float32
+from weft.codegen.cuda import warpgroup
 from weft.codegen.cuda.builder import KernelBuilder
 from weft.codegen.cuda.group_base import Launch
 from weft.codegen.cuda.machine import GpuMachine
@@ -24,31 +27,24 @@ from weft.passes.lowering.split_products import SCALE
 
 __all__ = ["emit_product_of_parts", "fits_parts"]
 
-#: Rows and columns of the result of a block; terms at a time, in tensor cores and in copies; rows
-#: and columns of the result of a warp.
-SIDE, TERMS, STEP = 128, 16, 32
-ROWS, COLUMNS = 64, 32
-THREADS = SIDE // ROWS * (SIDE // COLUMNS) * LANES
-#: Bytes from a row of a tile to the next, in shared memory: rows of terms, or of places in the
-#: result. No two of eight rows that are read at once lie in the same banks.
-BY_TERMS, BY_SIDE = 2 * STEP + 16, 2 * SIDE + 16
-TILE = max(SIDE * BY_TERMS, STEP * BY_SIDE)
-#: The parts of one operand; their tiles, of both, are a stage.
+#: Rows and columns of the result of a block; terms that tensor cores add up.
+SIDE, TERMS = 128, 16
+THREADS = 8 * LANES
+#: The parts of one operand.
 PARTS = 3
-STAGE = 2 * PARTS * TILE
-#: Copies after which sums are added to the sums of all.
-TOGETHER = 256 // STEP
 #: Fewer terms are not worth it, nor are tiles that leave more of the GPU idle.
 LEAST_TERMS, LEAST_USE = 128, 0.7
 #: The parts of the left and the right operand that are multiplied, the smallest products first.
 PAIRS = ((0, 2), (2, 0), (1, 1), (0, 1), (1, 0), (0, 0))
 #: Elements that are copied at once.
 CHUNK = 8
+#: Shared memory of a block begins at a multiple of this.
+ALIGNED = 1024
 
 
 def fits_parts(call: Gemm, machine: GpuMachine) -> bool:
     """Whether a product can be made of parts, and is likely to be faster so than by cuBLAS."""
-    if not machine.emulated and int(machine.arch[3:]) < 80:
+    if not machine.emulated and machine.capability < 80:
         return False
     (left, lda), (right, ldb) = call.left, call.right
     ends = (call.rows if left else call.terms, call.terms if right else call.columns)
@@ -66,10 +62,19 @@ def emit_product_of_parts(
     """The kernel. `call`: how the operands lie, `parts`: how their parts do. Its buffers: the
     operands, the parts of the left one and of the right one, the result; `gated`: then the
     program's flag."""
-    return _Product(module, name, call, parts, gated).write()
+    kind = _ByWarpgroups if module.machine.warpgroups else _ByWarps
+    return kind(module, name, call, parts, gated).write()
 
 
 class _Product:
+    """A kernel being written. Of the result, a warp has `rows` × `columns`; `step` terms are copied
+    at once; a tile takes `tile` bytes."""
+
+    rows: int
+    columns: int
+    step: int
+    tile: int
+
     def __init__(self, module: Module, name: str, call: Gemm, parts: Gemm, gated: bool) -> None:
         self.call, self.parts, self.name = call, parts, name
         self.builder = builder = KernelBuilder(module, name, 9 + gated)
@@ -87,125 +92,96 @@ class _Product:
             ]
             for side in range(2)
         ]
+        #: Whether the tiles of the left and the right operand have rows of terms.
+        self.by_terms = not parts.left[0], parts.right[0]
         self.thread = builder.thread()
         self.lane: Index = self.thread % LANES  # type: ignore[assignment]
-        warp = self.thread // LANES
-        self.own = warp % (SIDE // ROWS) * ROWS, warp // (SIDE // ROWS) * COLUMNS
-        self.room = builder.dynamic_shared(2 * STAGE)
-        fma = module.declare("float", "llvm.fma.f32", "float, float, float")
-        self.fma = fma
+        warp, down = self.thread // LANES, SIDE // self.rows
+        self.own = warp % down * self.rows, warp // down * self.columns
+        self.stage = 2 * PARTS * self.tile
+        self.shared = 2 * self.stage
+        self.room = builder.dynamic_shared(self.shared, ALIGNED)
+        self.fma = module.declare("float", "llvm.fma.f32", "float, float, float")
 
     def write(self) -> Launch:
         f = self.f
-        count = -(-self.call.terms // STEP)
-        sums, self.here = (
-            [f.var("float", "0.0") for _ in range(ROWS * COLUMNS // LANES)] for _ in range(2)
-        )
+        count = -(-self.call.terms // self.step)
+        self.sums = [f.var("float", "0.0") for _ in range(self.rows * self.columns // LANES)]
         self._copy(f.index("0"))
         with f.loop(0, count) as j:
             self.device.wait_for_copies()
+            self.seen()
             self.builder.wait()
             after = j + 1
             with f.when(f(f"icmp slt i64 {after}, {count}")):
                 self._copy(after)
-            tiles = self.room.bytes(j % 2 * STAGE)
-            for term in range(0, STEP, TERMS):
-                self._multiply(tiles, term)
-            with f.when(f(f"icmp eq i64 {j % TOGETHER}, {TOGETHER - 1}")):
-                self._add(sums)
-        self._add(sums)
-        self._store(sums)
+            tiles = self.room.bytes(j % 2 * self.stage)
+            for term in range(0, self.step, TERMS):
+                self.multiply(tiles, term)
+        self._store()
         self.builder.end(THREADS)
-        return Launch(self.name, self.down * self.across, THREADS, 2 * STAGE)
+        return Launch(self.name, self.down * self.across, THREADS, self.shared)
 
-    def _add(self, sums: list[Ptr]) -> None:
-        for total, part in zip(sums, self.here, strict=True):
-            total.store(self.f(f"fadd float {total.load()}, {part.load()}"))
-            part.store("0.0")
+    def seen(self) -> None:
+        """What was copied is there for tensor cores."""
 
-    # --- operands ---------------------------------------------------------------------------------
+    def place_of(self, place: Size, term: Size, *, by_terms: bool) -> Size:
+        """Where an element lies in its tile, in bytes."""
+        raise NotImplementedError
+
+    def multiply(self, tiles: Ptr, term: int) -> None:
+        """Add the products of 16 terms."""
+        raise NotImplementedError
+
+    def add(self, first: int, made: list[str]) -> None:
+        """Add to some of the sums."""
+        f = self.f
+        for total, more in zip(self.sums[first : first + len(made)], made, strict=True):
+            total.store(f(f"fadd float {total.load()}, {more}"))
 
     def _copy(self, j: Index) -> None:
         """Start to copy the tiles of some terms. What the matrices do not have is 0."""
-        f, call = self.f, self.parts
-        to = self.room.bytes(j % 2 * STAGE)
-        for side, ((turned, leading), limit) in enumerate(
+        f, call, step = self.f, self.parts, self.step
+        to = self.room.bytes(j % 2 * self.stage)
+        for side, ((_, leading), limit) in enumerate(
             ((call.left, call.rows), (call.right, call.columns))
         ):
-            by_terms = turned is (side == 1)
-            chunks = (STEP if by_terms else SIDE) // CHUNK
-            pitch = BY_TERMS if by_terms else BY_SIDE
-            for begin in range(0, SIDE * STEP // CHUNK, THREADS):
+            by_terms = self.by_terms[side]
+            chunks = (step if by_terms else SIDE) // CHUNK
+            for begin in range(0, SIDE * step // CHUNK, THREADS):
                 row, chunk = self.thread // chunks + begin // chunks, self.thread % chunks * CHUNK
-                own = (chunk, row) if by_terms else (row, chunk)
-                term, place = own[0] + j * STEP, own[1] + self.first[side]
+                own = (row, chunk) if by_terms else (chunk, row)
+                place, term = own[0] + self.first[side], own[1] + j * step
                 inside = [
                     f(f"icmp slt i64 {at}, {end}")
-                    for at, end, step in ((term, call.terms, STEP), (place, limit, SIDE))
-                    if end % step
+                    for at, end, size in ((term, call.terms, step), (place, limit, SIDE))
+                    if end % size
                 ]
                 known: Size = place * leading + term if by_terms else term * leading + place
-                size: str = "16"
+                size = "16"
                 if inside:
                     both = inside[0] if len(inside) == 1 else f(f"and i1 {', '.join(inside)}")
                     known = f.index(f(f"select i1 {both}, i64 {known}, i64 0"))
                     size = f(f"select i1 {both}, i32 16, i32 0")
-                at = to.bytes(row * pitch + chunk * 2)
+                at = to.bytes(self.place_of(*own, by_terms=by_terms))
                 for part, source in enumerate(self.sources[side]):
-                    tile = at.bytes((side * PARTS + part) * TILE)
+                    tile = at.bytes((side * PARTS + part) * self.tile)
                     self.device.copy(tile, source + known, size)
-
-    def _multiply(self, tiles: Ptr, term: int) -> None:
-        """Add the products of 16 terms."""
-        f, lane, call = self.f, self.lane, self.parts
-        # Where a thread's row of four 8 × 8 tiles lies: as rows of the left tile, or of the right.
-        down, across = lane % 16, lane // 16 * 8
-        low, high = lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8
-        right = []
-        for part in range(PARTS):
-            at = tiles.bytes((PARTS + part) * TILE)
-            columns: list[list[str]] = []
-            for n in range(0, COLUMNS, 16):
-                place = self.own[1] + n
-                if call.right[0]:
-                    to = at.bytes((low + place) * BY_TERMS + (high + term) * 2)
-                else:
-                    to = at.bytes((down + term) * BY_SIDE + (across + place) * 2)
-                found = self.device.tiles(to, turned=not call.right[0])
-                columns += [found[:2], found[2:]]
-            right.append(columns)
-        for m in range(0, ROWS, 16):
-            left = []
-            for part in range(PARTS):
-                place, at = self.own[0] + m, tiles.bytes(part * TILE)
-                if call.left[0]:
-                    to = at.bytes((low + term) * BY_SIDE + (high + place) * 2)
-                else:
-                    to = at.bytes((down + place) * BY_TERMS + (across + term) * 2)
-                left.append(self.device.tiles(to, turned=call.left[0]))
-            made = [["0.0"] * 4 for _ in range(COLUMNS // 8)]
-            for i, j in PAIRS:
-                for n, sums in enumerate(made):
-                    made[n] = self.device.multiply(bfloat16, left[i], right[j][n], sums)
-            flat = [one for sums in made for one in sums]
-            start = m // 16 * len(flat)
-            for total, more in zip(self.here[start : start + len(flat)], flat, strict=True):
-                total.store(f(f"fadd float {total.load()}, {more}"))
 
     # --- results ----------------------------------------------------------------------------------
 
-    def _store(self, sums: list[Ptr]) -> None:
+    def _store(self) -> None:
         """Write the results; those that are not finite are computed again."""
-        f = self.f
+        f, across = self.f, self.columns // 8
         back = literal(float32, SCALE**-2, 1)
         out = self.builder.buffer(2 + 2 * PARTS, "float")
         row = self.lane // 4 + self.own[0] + self.first[0]
         column = self.lane % 4 * 2 + self.own[1] + self.first[1]
         bad = "false"
-        for number in range(0, len(sums), 2):
-            m, n, half = number // 16, number // 4 % 4, number // 2 % 2
+        for number in range(0, len(self.sums), 2):
+            m, n, half = number // (4 * across), number // 4 % across, number // 2 % 2
             pair = "poison"
-            for i, one in enumerate(sums[number : number + 2]):
+            for i, one in enumerate(self.sums[number : number + 2]):
                 value = one.load()
                 bad = f(f"or i1 {bad}, {self._is_none(value)}")
                 value = f(f"fmul float {value}, {back}")
@@ -214,10 +190,10 @@ class _Product:
             with f.when(self._is_inside(*at)):
                 to = out + (at[0] * self.call.columns + at[1])
                 f.do(f"store <2 x float> {pair}, ptr {to}, align 8")
-        with f.when(bad), f.loop(0, len(sums)) as item:
+        with f.when(bad), f.loop(0, len(self.sums)) as item:
             place = (
-                row + item // 16 * 16 + item // 2 % 2 * 8,
-                column + item // 4 % 4 * 8 + item % 2,
+                row + item // (4 * across) * 16 + item // 2 % 2 * 8,
+                column + item // 4 % across * 8 + item % 2,
             )
             with f.when(self._is_inside(*place)):
                 self._again(out, *place)
@@ -247,3 +223,70 @@ class _Product:
                 given = f"float {x}, float {y}, float {total.load()}"
                 total.store(f(f"call float @{self.fma}({given})"))
             to.store(total.load())
+
+
+class _ByWarps(_Product):
+    """Each warp multiplies 64 × 32. Rows of tiles are 16 bytes longer than their elements: no two
+    of eight rows that are read at once lie in the same banks."""
+
+    rows, columns, step = 64, 32, 32
+    long, wide = 2 * step + 16, 2 * SIDE + 16
+    tile = max(SIDE * long, step * wide)
+
+    def place_of(self, place: Size, term: Size, *, by_terms: bool) -> Size:
+        return place * self.long + term * 2 if by_terms else term * self.wide + place * 2
+
+    def multiply(self, tiles: Ptr, term: int) -> None:
+        lane = self.lane
+        # Where a thread's row of four 8 × 8 tiles lies: as rows of the left tile, or of the right.
+        down, across = lane % 16, lane // 16 * 8
+        low, high = lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8
+        right = []
+        by_terms = self.by_terms[1]
+        for part in range(PARTS):
+            columns: list[list[str]] = []
+            for n in range(0, self.columns, 16):
+                place = low if by_terms else across
+                at = place + self.own[1] + n, (high if by_terms else down) + term
+                found = self._tiles(tiles, PARTS + part, at, by_terms, turned=not by_terms)
+                columns += [found[:2], found[2:]]
+            right.append(columns)
+        by_terms = self.by_terms[0]
+        for m in range(0, self.rows, 16):
+            left = []
+            for part in range(PARTS):
+                place = down if by_terms else high
+                at = place + self.own[0] + m, (across if by_terms else low) + term
+                left.append(self._tiles(tiles, part, at, by_terms, turned=not by_terms))
+            made = [["0.0"] * 4 for _ in range(self.columns // 8)]
+            for i, j in PAIRS:
+                for n, sums in enumerate(made):
+                    made[n] = self.device.multiply(bfloat16, left[i], right[j][n], sums)
+            flat = [one for sums in made for one in sums]
+            self.add(m // 16 * len(flat), flat)
+
+    def _tiles(
+        self, tiles: Ptr, part: int, at: tuple[Size, Size], by_terms: bool, *, turned: bool
+    ) -> list[str]:
+        byte = self.place_of(*at, by_terms=by_terms)
+        return self.device.tiles(tiles.bytes(part * self.tile).bytes(byte), turned=turned)
+
+
+class _ByWarpgroups(_Product):
+    """Four warps multiply 64 × 128, while four others add what they have."""
+
+    rows, columns, step = 16, SIDE, warpgroup.TERMS
+    tile = warpgroup.TILE
+
+    def seen(self) -> None:
+        warpgroup.fence(self.builder)
+
+    def place_of(self, place: Size, term: Size, *, by_terms: bool) -> Size:
+        return warpgroup.place_of(self.builder, place, term, by_terms=by_terms)
+
+    def multiply(self, tiles: Ptr, term: int) -> None:
+        rows = self.thread // (4 * LANES) * warpgroup.HALF  # of the warpgroup, in bytes
+        left = [tiles.bytes(part * self.tile).bytes(rows) for part in range(PARTS)]
+        right = [tiles.bytes((PARTS + part) * self.tile) for part in range(PARTS)]
+        pairs = [((left[i], self.by_terms[0]), (right[j], self.by_terms[1])) for i, j in PAIRS]
+        self.add(0, warpgroup.products(self.builder, pairs, self.lane, term))

@@ -56,6 +56,6 @@ def _target(arch: str, _number: int) -> Any:
     """An LLVM target machine; each can serve one thread at a time."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    features = "+ptx80" if int(arch[3:]) >= 90 else "+ptx70"
+    features = "+ptx80" if arch.startswith("sm_90") else "+ptx70"
     target = llvm.Target.from_triple(TRIPLE)
     return target.create_target_machine(cpu=arch, features=features, opt=3)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.base import store
-from weft.base.dtypes import DType, bfloat16, float16
+from weft.base.dtypes import DType, as_dtype, bfloat16, float16
 from weft.base.errors import InternalError
 from weft.codegen.cuda.matrix import Gemm
 from weft.runtime.cuda.products import library
@@ -88,31 +88,33 @@ class ChosenProducts:
         key = replace(call, offsets=(0, 0, 0)), dtype.name, aligned, bias != 0
         known = self._known.get(key)
         if known is None:
-            proposed = self._proposed(call, dtype, bias, room[1], aligned)
-            multiplications = call.rows * call.columns * call.terms * call.count
-            if len(proposed) > 1 and multiplications >= MANY:
-                known = self._noted(key, proposed, (at, bias, stream, room), timed=timed)
-            if known is not None or len(proposed) == 1 or multiplications < MANY:
-                self._known[key] = known or proposed[0]
-            known = known or proposed[0]
+            known, settled = self._found(key, (at, bias, stream, room), timed=timed)
+            if settled:
+                self._known[key] = known
         self._check(self._status(known, at, bias, stream, room))
 
-    def _noted(
-        self, key: Any, proposed: Sequence[_Call], given: Any, *, timed: bool
-    ) -> _Call | None:
-        """The fastest of some algorithms, as it was noted, or as it is timed if it can be."""
+    def _found(self, key: Any, given: Any, *, timed: bool) -> tuple[_Call, bool]:
+        """How to run a kind of call: as it was noted, else the fastest, if it can be timed now. And
+        whether that is settled."""
+        call, dtype, aligned, _ = key
+        _, bias, _, room = given
+        made = self._described(call, dtype, bias)
+        if call.rows * call.columns * call.terms * call.count < MANY:
+            return self._proposed(made, call, room[1], aligned)[0], True
         device = self._cupy.cuda.Device()
-        where = device.compute_capability, self._library.cublasLtGetVersion(), key
+        where = device.compute_capability, self._library.cublasLtGetVersion(), room[1], key
         name = store.name_of(b"product", repr(where).encode())
-        found = store.read(name)
-        if found is not None and 0 <= int(found[0]) < len(proposed):
-            return proposed[int(found[0])]
+        noted = store.read(name)
+        if noted is not None and len(noted[1]) == 1 and len(noted[1][0]) == _RESULT:
+            algorithm = (ctypes.c_uint64 * (_RESULT // 8)).from_buffer_copy(noted[1][0])
+            return replace(made, algorithm=algorithm), True
+        proposed = self._proposed(made, call, room[1], aligned)
         if not timed:
-            return None
+            return proposed[0], False
         times = [self._time(one, given) for one in proposed]
-        number = times.index(min(times))
-        store.write(name, number)
-        return proposed[number]
+        found = proposed[times.index(min(times))]
+        store.write(name, "an algorithm of cuBLASLt", [bytes(found.algorithm)])
+        return found, True
 
     def _time(self, one: _Call, given: Any) -> float:
         """What some runs take; infinite if it cannot run."""
@@ -172,11 +174,9 @@ class ChosenProducts:
                 self._check(change(made, attribute, ctypes.byref(value), size))
         return made
 
-    def _proposed(
-        self, call: Gemm, dtype: DType, bias: int, most: int, aligned: int
-    ) -> list[_Call]:
-        """The description of a call, with each of cuBLASLt's algorithms; its own choice first."""
-        library, by = self._library, ctypes.byref
+    def _described(self, call: Gemm, name: str, bias: int) -> _Call:
+        """The description of a call on a dtype, without an algorithm."""
+        library, by, dtype = self._library, ctypes.byref, as_dtype(name)
         product = ctypes.c_void_p()
         self._check(library.cublasLtMatmulDescCreate(by(product), _COMPUTE, _FLOAT))
         self._set(product, _TRANS_A, ctypes.c_int32(call.right[0]))
@@ -188,6 +188,11 @@ class ChosenProducts:
         left = self._matrix(dtype, n, k, *call.left, (call.count, call.steps[0]))
         right = self._matrix(dtype, k, m, *call.right, (call.count, call.steps[1]))
         result = self._matrix(dtype, n, m, False, m, (call.count, call.steps[2]))
+        return _Call(product, left, right, result, None)
+
+    def _proposed(self, made: _Call, call: Gemm, most: int, aligned: int) -> list[_Call]:
+        """A call with each of cuBLASLt's algorithms; its own choice first."""
+        library, by = self._library, ctypes.byref
         choice = ctypes.c_void_p()
         self._check(library.cublasLtMatmulPreferenceCreate(by(choice)))
         size = ctypes.c_uint64(most)
@@ -200,11 +205,11 @@ class ChosenProducts:
         count = ctypes.c_int()
         self._check(
             library.cublasLtMatmulAlgoGetHeuristic(
-                *(self._handle, product, right, left, result, result),
+                *(self._handle, made.product, made.right, made.left, made.result, made.result),
                 *(choice, ASKED, by(algorithms), by(count)),
             )
         )
         library.cublasLtMatmulPreferenceDestroy(choice)
         if not count.value:
             raise InternalError(f"cuBLASLt has no code for {call}")
-        return [_Call(product, left, right, result, algorithms[i]) for i in range(count.value)]
+        return [replace(made, algorithm=algorithms[i]) for i in range(count.value)]

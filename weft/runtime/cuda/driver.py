@@ -152,6 +152,8 @@ _ARCHES = (70, 75, 80, 86, 89, 90)
 
 def _arch(cupy: Any) -> str:
     own = int(cupy.cuda.Device(0).compute_capability)
+    if own == 90:
+        return "sm_90a"  # with the instructions of 9.0 alone
     return f"sm_{max((one for one in _ARCHES if one <= own), default=_ARCHES[0])}"
 
 

@@ -20,7 +20,7 @@ def attends(fusion: Fusion, machine: GpuMachine) -> bool:
     """Whether there is a kernel for an attention; else its products and its softmax are kernels."""
     forward = fusion.forward
     q, v = forward.q.tensor_type, forward.v.tensor_type
-    if q.dtype not in (bfloat16, float16) or int(machine.arch[3:]) < 80:
+    if q.dtype not in (bfloat16, float16) or machine.capability < 80:
         return False
     sizes = [*q.shape, *v.shape]
     if has_dims(sizes) or any(size % UNIT or size > WIDEST for size in (q.shape[-1], v.shape[-1])):
