@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,28 @@ from cuda_device import REAL, cuda
 import weft
 from weft.codegen.cuda.machine import GpuMachine
 from weft.codegen.cuda.matrix import Gemm
-from weft.codegen.cuda.parts import fits_parts
+from weft.codegen.cuda.parts import emit_product_of_parts, fits_parts
+from weft.codegen.cuda.ptx import ptx
+from weft.codegen.text import Module
 from weft.passes.lowering.split_products import PRODUCT_OF_PARTS
+from weft.runtime.cuda import opening
 
 __all__ = ["cuda"]
 pytestmark = pytest.mark.usefixtures("cuda")
+ARCHES = ("sm_90", "sm_90a")  # by warps, by warpgroups
+
+
+@pytest.fixture
+def arch(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Code for a kind of GPU; a real one that has warpgroups runs both."""
+    driver = opening.driver()
+    before = driver.machine
+    if REAL and before.arch != "sm_90a":
+        pytest.skip("the GPU has no warpgroups")
+    driver.machine = replace(before, arch=request.param)
+    yield
+    driver.machine = before
+
 
 Array = np.ndarray[Any, Any]
 #: Of a result: rows, columns, terms; of several blocks where it is not the emulation.
@@ -82,7 +101,8 @@ NUMBERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_the_error_is_that_of_float32(name: str) -> None:
+@pytest.mark.parametrize("arch", ARCHES[1:], indirect=True)
+def test_the_error_is_that_of_float32(name: str, arch: None) -> None:
     n, m, k = SIZES
     a, b = (np.asarray(one, np.float32) for one in NUMBERS[name](np.random.default_rng(0), n, m, k))
     found, count = on_gpu(matmul, a, b)
@@ -98,7 +118,8 @@ def test_the_error_is_that_of_float32(name: str) -> None:
 
 
 @pytest.mark.parametrize("turned", ["", "a", "b", "ab"])
-def test_what_is_not_finite(turned: str) -> None:
+@pytest.mark.parametrize("arch", ARCHES, indirect=True)
+def test_what_is_not_finite(turned: str, arch: None) -> None:
     n, m, k = SIZES
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal((n, k), np.float32), rng.standard_normal((k, m), np.float32)
@@ -178,3 +199,16 @@ def test_where_parts_are_worth_it(rows: int, columns: int, terms: int, fits: boo
     call = Gemm(rows, columns, terms, 1, (False, terms), (False, columns), (0, 0, 0), (0, 0, 0))
     assert fits_parts(call, GpuMachine("sm_90")) == fits
     assert not fits_parts(call, GpuMachine("sm_75"))
+
+
+@pytest.mark.parametrize("arch_name", ARCHES)
+@pytest.mark.parametrize("turned", [(False, False), (True, True)])
+def test_llvm_makes_ptx(arch_name: str, turned: tuple[bool, bool]) -> None:
+    module = Module(GpuMachine(arch_name))
+    left, right = (turned[0], 264), (turned[1], 264)
+    call = Gemm(264, 264, 264, 1, left, right, (0, 0, 0), (0, 0, 0))
+    launch = emit_product_of_parts(module, "product", call, call, gated=True)
+    text = ptx(module.text(), module.machine)
+    word = "wgmma.mma_async" if arch_name == "sm_90a" else "mma.sync"
+    assert f".entry {launch.name}(" in text
+    assert word in text

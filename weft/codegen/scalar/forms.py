@@ -172,10 +172,22 @@ def _read(raw: Vec, dtype: DType) -> Vec:
     if dtype is dtypes.bool:
         return raw.differs(0)
     if dtype is dtypes.bfloat16:
+        if raw.lanes % 4 == 0 and raw.f.module.machine.has("cvt.bf16"):
+            return _pairs(raw)
         return (raw.convert("zext", "i32") << 16).convert("bitcast", "float")
     if dtype is dtypes.float16:
         return from_half(raw)
     return raw
+
+
+def _pairs(raw: Vec) -> Vec:
+    """bfloat16 as float32, two of them from each 32 bits: one instruction for an element."""
+    f, lanes = raw.f, raw.lanes
+    pairs = Vec(f, "i32", lanes // 2, f(f"bitcast {raw.type} {raw} to <{lanes // 2} x i32>"))
+    low, high = pairs << 16, pairs & -65536
+    order = ", ".join(f"i32 {i // 2 + i % 2 * (lanes // 2)}" for i in range(lanes))
+    both = f(f"shufflevector {low.type} {low}, {high.type} {high}, <{lanes} x i32> <{order}>")
+    return Vec(f, "i32", lanes, both).convert("bitcast", "float")
 
 
 def _written(value: Vec, dtype: DType) -> Vec:
