@@ -110,6 +110,9 @@ class EmulatedDriver:
             made = self._graphs.pop()
         return made
 
+    def ahead(self) -> None:
+        pass
+
     def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         self.log.append("product")
         a, b, bias, c = addresses

@@ -175,9 +175,10 @@ class GroupCode(GroupBase):
         else:
             self._columns(row, kept, summed, after)
 
-    def _pieces(self, kept: int, summed: int) -> int:
-        """Into how many pieces the summed axes are cut."""
-        return max(1, min(summed, -(-self.machine.blocks // kept)))
+    def _pieces(self, kept: int, summed: int, threads: int) -> int:
+        """Into how many pieces the summed axes are cut: more, if blocks are small."""
+        blocks = self.machine.blocks * max(1, self.machine.threads // threads)
+        return max(1, min(summed, -(-blocks // kept)))
 
     def _totals(self, after: list[Node]) -> None:
         """Threads of all blocks go over the elements; each block leaves one part."""
@@ -307,7 +308,7 @@ class GroupCode(GroupBase):
         pointers = self._pointers(builder)
         kept_loops, summed_loops = self.loops(kept), self.loops(summed)
         count = self.count(summed)
-        pieces = self._pieces(self.count(kept), count) if after else count
+        pieces = self._pieces(self.count(kept), count, threads) if after else count
         share = -(-count // pieces)
         blocks = self.count(kept) * pieces
         outer, piece = builder.block() // pieces, builder.block() % pieces

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -55,6 +56,9 @@ class Driver(Protocol):
 
     def product(self, call: Gemm, dtype: DType, result: DType, addresses: Sequence[int]) -> None:
         """Start products of matrices of a dtype; their results may have a wider one."""
+
+    def ahead(self) -> None:
+        """Begin to load what products need, in a thread of its own."""
 
     def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
         """Start products to whose columns a bias is added, the third of the addresses."""
@@ -167,8 +171,8 @@ class CupyDriver:
         self.seconds: dict[str, float] = {}
         several = cupy.cuda.runtime.getDeviceCount() > 1
         self.place = cupy.cuda.Device(0) if several else contextlib.nullcontext()
-        self._blas: Blas | None = None
-        self._chosen: ChosenProducts | None = None
+        self._libraries: tuple[Blas, ChosenProducts] | None = None
+        self._opening: threading.Thread | None = None
         self._captures = False
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self._nodes: Conditional | None = None
@@ -213,10 +217,26 @@ class CupyDriver:
             a, b, c = addresses
             self.biased(call, dtype, (a, b, 0, c))
             return
-        if self._blas is None:
-            self._blas = Blas(self._cupy)
-        self._use(self._blas)
-        self._blas.product(call, dtype, result, addresses)
+        blas, _ = self._products()
+        self._use(blas)
+        blas.product(call, dtype, result, addresses)
+
+    def ahead(self) -> None:
+        if self._libraries is None and self._opening is None:
+            self._opening = threading.Thread(target=self._open_ahead, daemon=True)
+            self._opening.start()
+
+    def _open_ahead(self) -> None:
+        with contextlib.suppress(Exception):  # who needs the libraries opens them again
+            self._cupy.cuda.Device(0).use()
+            self._libraries = Blas(self._cupy), ChosenProducts(self._cupy)
+
+    def _products(self) -> tuple[Blas, ChosenProducts]:
+        if self._libraries is None and self._opening is not None:
+            self._opening.join()
+        if self._libraries is None:
+            self._libraries = Blas(self._cupy), ChosenProducts(self._cupy)
+        return self._libraries
 
     def _use(self, blas: Blas) -> int:
         """Let products go into the current stream, with the memory of its lane; its address."""
@@ -225,13 +245,9 @@ class CupyDriver:
         return stream
 
     def biased(self, call: Gemm, dtype: DType, addresses: Sequence[int]) -> None:
-        if self._blas is None:
-            self._blas = Blas(self._cupy)
-        if self._chosen is None:
-            self._chosen = ChosenProducts(self._cupy)
-        stream, room = self._use(self._blas), self._blas.room
-        timed = not self._captures
-        self._chosen.product(call, dtype, addresses, stream, room, timed=timed)
+        blas, chosen = self._products()
+        stream = self._use(blas)
+        chosen.product(call, dtype, addresses, stream, blas.room, timed=not self._captures)
 
     def convolution(self, call: Convolution, addresses: Sequence[int]) -> None:
         dnn = self._dnn or self._open_dnn()
@@ -357,8 +373,8 @@ class CupyDriver:
             self._nodes = Conditional(self._cupy, self.machine)
         while len(self._lanes) < LANES:
             self._lanes.append(cuda.Stream(non_blocking=True))
-        if self._blas is not None:
-            self._blas.prepare(LANES)
+        if self._libraries is not None or self._opening is not None:
+            self._products()[0].prepare(LANES)
         with stream:
             stream.begin_capture()
             self._conditional, self._captures = self._nodes, True

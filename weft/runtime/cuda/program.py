@@ -36,6 +36,7 @@ from weft.ir.graph import Graph, Node, Value
 from weft.ir.interpret import PreparedGraph, run_node
 from weft.ir.literal import Literal
 from weft.ir.types import TensorType
+from weft.ops.cards import MATMUL
 from weft.passes.lowering.biased_products import MATMUL_BIAS
 from weft.passes.lowering.on_device import on_device
 from weft.passes.lowering.split_products import PRODUCT_OF_PARTS
@@ -83,6 +84,8 @@ class CudaProgram(Program):
     def __init__(self, graph: Graph, written: Mapping[int, int] | None, driver: Driver) -> None:
         start = time.perf_counter()
         check(graph)
+        if any(node.op is MATMUL for part in graph.walk() for node in part.nodes):
+            driver.ahead()
         self._at = device_of(graph)
         #: Results on the CPU that kernels compute.
         whole, self._brought_back = on_device(lowered_for_gpu(graph, driver.machine), self._at)
