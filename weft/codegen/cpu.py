@@ -36,6 +36,8 @@ __all__ = ["CpuTarget"]
 class CpuTarget(Target):
     """A CPU with its threads. `padding`: see `Target`."""
 
+    separates = True
+
     def __init__(self, machine: Machine, padding: int = 0) -> None:
         self.machine = machine
         self.padding = padding

@@ -47,6 +47,8 @@ class DebugFunction(Function):
 class DebugModule(Module):
     """A module that records the source lines of what is written to it."""
 
+    shares = False  # each step has lines of its own
+
     def __init__(self, machine: Any = None) -> None:
         super().__init__(machine)
         self.location: SourceLocation | None = None  # location of functions begun from now on

@@ -118,14 +118,13 @@ class Launcher:
             if self._unpolled > POLL and may_end:
                 self.poll()
             return self._start_or_share(group, kernel, name, args, may_end=may_end)
+        if self.polls(kernel, may_end=may_end):
+            self.poll()
         if not kernel.shared:
-            self._unpolled += kernel.nanoseconds
-            if self._unpolled > POLL and may_end:
-                self.poll()
             return f(f"call i32 @{name}(ptr {args}, i64 0, i64 {kernel.items})")
         if self._timing is not None:
             name = self._timing.part(group, name)
-        grain = max(1, round(self._piece / max(kernel.cost, 0.01)))
+        grain = self.grain(kernel)
         pool, parallel = self.of_run("pool"), self.of_run("parallel")
         stop = f.ptr("%run", "ptr") + RUN.index("stop") if may_end else "null"
         return f(
@@ -154,6 +153,20 @@ class Launcher:
             f"call i32 {parallel}(ptr {pool}, ptr @{name}, ptr {table}, i64 {count}, i64 1, "
             f"ptr {stop})"
         )
+
+    def polls(self, kernel: Kernel, *, may_end: bool) -> bool:
+        """Whether the run is polled before a kernel of known time. It counts this time, too."""
+        if kernel.shared:  # the pool polls
+            return False
+        self._unpolled += kernel.nanoseconds
+        if self._unpolled <= POLL or not may_end:
+            return False
+        self._unpolled = 0.0
+        return True
+
+    def grain(self, kernel: Kernel) -> int:
+        """How many items a thread takes at once."""
+        return max(1, round(self._piece / max(kernel.cost, 0.01)))
 
     def _start_or_share(
         self, group: Group, kernel: Kernel, name: str, args: Ptr, *, may_end: bool

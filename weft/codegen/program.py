@@ -32,8 +32,10 @@ from weft.codegen.kernel import args_table
 from weft.codegen.late_sizes import Tellers
 from weft.codegen.late_steps import LateWriter
 from weft.codegen.launch import Launcher, slot
+from weft.codegen.launch_table import Launches, batches
 from weft.codegen.loops.emit import emit_loops
 from weft.codegen.products import emit_product
+from weft.codegen.shared_kernels import SharedKernels
 from weft.codegen.tables import KERNELS
 from weft.codegen.text import Module
 from weft.codegen.timing import Timing
@@ -82,6 +84,7 @@ class CpuEmitter(Emitter):
         self.calls: list[Node] = []
         self.tellers = Tellers(module)
         self.empty: list[tuple[Step, list[Any]]] = []  # steps that cards run on empty tensors
+        self._shared = SharedKernels(module, self._write)
 
     def kernels(self, step: Step, name: str) -> list[Kernel] | None:
         share = self.target.costs.share
@@ -95,6 +98,12 @@ class CpuEmitter(Emitter):
         ]
 
     def _written(self, step: Step, name: str) -> list[Kernel] | None:
+        """The kernels of a step, which equal steps share."""
+        if self.module.shares and not self.module.varies and step.kind in ("loop", *OF_GROUPS):
+            return self._shared.of(step, name)
+        return self._write(step, name)
+
+    def _write(self, step: Step, name: str) -> list[Kernel] | None:
         """Write the kernels of a step to the module."""
         group, node = step.group, step.nodes[0]
         self.module.at(node.location)
@@ -147,13 +156,17 @@ class _GraphWriter:
             self._arguments([])  # at the start: some steps run under a condition
         timed = self.program.timing is not None or self.program.checking is not None
         # Clocks and checks go step by step; tables of arguments that name sizes are not made twice.
-        ends = {} if timed or self.module.varies else dict(self.plan.waves)
+        straight = timed or self.module.varies
+        ends = {} if straight else dict(self.plan.waves)
+        tables = {} if straight else dict(batches(self.plan.steps, self.plan.waves))
         number = 0
         while number < len(self.plan.steps):
-            end = ends.get(number, number + 1)
+            end = tables.get(number) or ends.get(number, number + 1)
             # A run cannot be cancelled once it has begun to overwrite inputs.
             may_end = end <= writes_from
-            if number in ends:
+            if number in tables:
+                self._launch_all(range(number, end), writes_from)
+            elif number in ends:
                 self._run_together(self.plan.steps[number:end], may_end)
             else:
                 self._run(self.plan.steps[number], may_end=may_end)
@@ -163,6 +176,14 @@ class _GraphWriter:
         self._copy_results()
         self.f.do("ret i32 0")
         self.late.finish()
+
+    def _launch_all(self, numbers: range, writes_from: int) -> None:
+        """Launch the kernels of many steps."""
+        made = Launches(self.launcher, self.plan, self._constant, self.program.number_of, self.read)
+        for number in numbers:
+            step = self.plan.steps[number]
+            made.add(step, self.arguments[step], may_end=number < writes_from)
+        made.write(self._arguments([]))
 
     # --- where things lie -----------------------------------------------------------------------
 

@@ -16,9 +16,10 @@ types. Indices and pointers know theirs, see `weft.codegen.index`. Loop-carried 
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -320,13 +321,15 @@ class Module:
     has_c_library = True
     #: Whether code may call NumPy's LAPACK.
     has_lapack = True
+    #: Whether equal steps of a program may call one kernel.
+    shares = True
     #: Where several threads run the code of a graph together: how they copy memory and wait.
     team: Any = None
 
     def __init__(self, machine: Any = None) -> None:
         self.machine = machine
         self._functions: dict[str, Function] = {}
-        self._once: set[str] = set()
+        self._once: dict[str, None] = {}
         self._globals: dict[str, str] = {}
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}
@@ -356,7 +359,7 @@ class Module:
     def once(self, name: str, make: Callable[[Module], None]) -> str:
         """The name of a function (or a family of names) that `make` adds on first use."""
         if name not in self._once:
-            self._once.add(name)
+            self._once[name] = None
             make(self)
         return name
 
@@ -388,6 +391,27 @@ class Module:
         """The address of a variable of the module."""
         self._globals[f"@{name}"] = f"@{name} = {linkage} global {kind} {start}"
         return f"@{name}"
+
+    def state(self) -> tuple[int, int]:
+        """What `as_it_was` needs to know: how much has been written."""
+        return len(self._functions), len(self._once)
+
+    @contextmanager
+    def as_it_was(self, state: tuple[int, int]) -> Iterator[dict[str, str]]:
+        """What is written inside is written to the module as it was in that state, and taken out
+        again; yields the texts of its functions by name."""
+        functions, once = self._functions, self._once
+        self._functions = dict(itertools.islice(functions.items(), state[0]))
+        self._once = dict.fromkeys(itertools.islice(once, state[1]))
+        written: dict[str, str] = {}
+        yield written
+        for name in [*self._functions][state[0] :]:
+            written[name] = self._functions[name].text()
+        self._functions, self._once = functions, once
+
+    def text_of(self, name: str) -> str:
+        """The text of one function; "" if there is none of this name."""
+        return self._functions[name].text() if name in self._functions else ""
 
     def text(self) -> str:
         return self._joined([function.text() for function in self._functions.values()])

@@ -44,8 +44,8 @@ class Written:
     def __init__(self, tensor: Tensor) -> None:
         self.private = make_private(tensor)
         self.tensor = tensor
-        self.data = tensor._data
-        self.node = tensor._node
+        self.data: Any = tensor._data
+        self.node: Any = tensor._node
         self.had_grad = hasattr(tensor, "_grad")
         self.grad = tensor._grad if self.had_grad else None
 
@@ -59,6 +59,11 @@ class Written:
         if self.private:
             self.private = False
             make_shared(self.tensor)
+
+    def release(self) -> None:
+        """Let go of what it held: the recording may live on, and arrays that it held could not be
+        written in place."""
+        self.data = self.node = self.grad = None
 
 
 #: Equal operands do not mean equal results for these ops: they have effects, or change a stack.

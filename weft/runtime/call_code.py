@@ -32,7 +32,17 @@ from weft.runtime.output_routing import LISTED, VALUE
 from weft.runtime.outputs import KEPT
 from weft.runtime.sized_call_code import SIZED_CALL, add_sized_call
 
-__all__ = ["CALL", "EXPORTS", "FIELDS", "PLAN", "RESULT", "SPARES", "call_text", "table_bytes"]
+__all__ = [
+    "CALL",
+    "EXPORTS",
+    "FIELDS",
+    "PLAN",
+    "REPLACES",
+    "RESULT",
+    "SPARES",
+    "call_text",
+    "table_bytes",
+]
 
 CALL = "weft_call"
 EXPORTS = [CALL, "weft_entry", "weft_nothing", SIZED_CALL]
@@ -44,11 +54,13 @@ FIELDS = (
 #: The same for `weft_entry`.
 PLAN = ("entry", "run", "tables", "inputs", "outputs", "array")
 #: The fields of a result: the input whose array it may be written to, or -1; its axes, sizes and
-#: dtype; its role, and the input that it goes to; whether its array is reused.
+#: dtype; its role, and the input that it goes to; whether its array is reused: 0, 1, or `REPLACES`:
+#: even that of the gradient which this one replaces.
 RESULT = ("in_place", "ndim", "sizes", "dtype", "role", "to", "again")
 #: Words for the spares of a reused result: for each, its tensor (None if it became the value of an
 #: input) and its array.
 SPARES = 2 * KEPT
+REPLACES = 2
 _DENSE = 257  # NumPy's flags: C order and aligned
 _WRITEABLE = 1024
 #: The objects that a result can replace: the old value, and either a node and a gradient, or a
@@ -113,7 +125,7 @@ class Tables:
     inputs    the arrays of inputs; the call holds references to them during the run
     results   for each output, the object that the call holds: its array if it becomes the value of
               an input, else its tensor
-    reused    for each output, whether its tensor is reused
+    reused    for each output, whether its tensor is reused: 0, 1, or `REPLACES`
     replaced  the objects that results have replaced
     """
 
@@ -170,6 +182,7 @@ class _Call:
         status = f(f"call i32 {pointer['entry']}({run})")
         f.do(f"call void @PyEval_RestoreThread(ptr {state})")
         with f.when(f(f"icmp ne i32 {status}, 0")):
+            self._clear_gradients()
             self._undo(made, self.n_out, f(f"sext i32 {status} to i64"))
         replaced = self._deliver(made)
         self._drop_all(self.tables.inputs, self.n_in)
@@ -235,6 +248,11 @@ class _Call:
                 self._use_again(self._spares(i), array, tensor)
             reused = f(f"icmp ne ptr {tensor.load_ptr()}, null")
             (self.tables.reused.of("i64") + i).store(f(f"zext i1 {reused} to i64"))
+            with (
+                f.when(f(f"icmp eq i64 {row['again']}, {REPLACES}")),
+                f.when(f(f"icmp eq ptr {array.load_ptr()}, null")),
+            ):
+                self._use_replaced(i, row["to"], array, tensor)
             with f.when(f(f"icmp sge i64 {row['in_place']}, 0")):
                 self._use_input(row["in_place"], array)
             with f.when(f(f"icmp eq ptr {array.load_ptr()}, null")):
@@ -285,6 +303,38 @@ class _Call:
                     f.do(f"call void @Py_IncRef(ptr {none})")
                     own_at.store(none)
                     array.store(own)
+
+    def _use_replaced(self, i: Index, to: Index, array: Ptr, tensor: Ptr) -> None:
+        """Reuse the gradient that this result replaces, if it is the first spare, and nobody else
+        holds it. The program does not read it: inputs are held."""
+        f, at = self.f, self.at
+        spares = self._spares(i)
+        spare, own = spares.load_ptr(), (spares + 1).load_ptr()
+        gradient = pointer_at(item_at(self.items, to), at.tensor_grad)
+        there = f(f"icmp ne ptr {own}, {self.pointer['none']}")
+        is_gradient = f(f"icmp eq ptr {gradient}, {spare}")
+        with f.when(f(f"and i1 {there}, {is_gradient}")):
+            counts = ((spare, 2), (own, 2))  # the input and the spares; the tensor and the spares
+            alone = [f(f"icmp eq i64 {field_at('i64', x, at.count)}, {n}") for x, n in counts]
+            same = f(f"icmp eq ptr {pointer_at(spare, at.tensor_data)}, {own}")
+            unseen = f(f"icmp eq ptr {pointer_at(spare, at.tensor_weak)}, null")
+            both, free = f(f"and i1 {alone[0]}, {alone[1]}"), f(f"and i1 {same}, {unseen}")
+            with f.when(f(f"and i1 {both}, {free}")):
+                self._hold(spare)
+                tensor.store(spare)
+                array.store(own)
+                (self.tables.reused.of("i64") + i).store(REPLACES)
+
+    def _clear_gradients(self) -> None:
+        """Remove gradients that a run has perhaps overwritten before it failed."""
+        f = self.f
+        with f.loop(0, self.n_out) as i:
+            reused = (self.tables.reused.of("i64") + i).load()
+            with f.when(f(f"icmp eq i64 {reused}, {REPLACES}")):
+                to = item_at(self.items, _row(self.pointer["results"], i)["to"])
+                place = to.bytes(self.at.tensor_grad).of("ptr")
+                self._drop(place.load_ptr())  # the call holds it, too
+                place.store("null")
 
     def _use_input(self, number: Index, array: Ptr) -> None:
         """Use the array of an input, if only its tensor and this call hold it."""

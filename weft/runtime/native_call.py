@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,13 +35,14 @@ from weft.runtime.call_code import (
     EXPORTS,
     FIELDS,
     PLAN,
+    REPLACES,
     SPARES,
     call_text,
     table_bytes,
 )
 from weft.runtime.memory import aligned_memory
 from weft.runtime.object_layout import places
-from weft.runtime.output_routing import LISTED, VALUE
+from weft.runtime.output_routing import GRADIENT, LISTED, VALUE
 from weft.runtime.rungs import rung
 from weft.runtime.sized_call_code import SIZED_CALL
 
@@ -48,6 +50,9 @@ __all__ = ["CallPlan", "Result", "builtin", "entry", "native_call", "provide_mem
 
 #: The index of `PyArray_Empty` in NumPy's C API table.
 _EMPTY = 184
+#: From this many bytes on, a new gradient may be written over the one that it replaces, so that
+#: there is one generation of them. If such a run fails, the gradient is None.
+LARGE_GRADIENT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,10 @@ def native_call(
         kept.append(kind)
         in_place = result.in_place if reuses else -1
         words += (in_place, len(shape), ctypes.addressof(sizes), id(kind))
-        words += (result.role, result.to, reuses and plan.keeps and in_place < 0)
+        again = int(reuses and plan.keeps and in_place < 0)
+        if again and result.role == GRADIENT and math.prod(shape) * kind.itemsize >= LARGE_GRADIENT:
+            again = REPLACES
+        words += (result.role, result.to, again)
     rows = (ctypes.c_int64 * max(1, len(words)))(*words)
     kept.append(rows)
     table = (ctypes.c_int64 * len(FIELDS))()
@@ -231,7 +239,10 @@ def _numpy_function(number: int) -> int:
 def _counts_are_reliable() -> bool:
     """Whether calls count references correctly, for arrays of inputs, earlier results and their
     arrays: tested with a program that does nothing."""
-    paths = (_written_in_place, _tensor_used_again, _array_used_again, _array_taken_out)
+    paths = (
+        *(_written_in_place, _tensor_used_again, _array_used_again, _array_taken_out),
+        *(_gradient_replaced, _gradient_array_replaced),
+    )
     return all(map(proven, paths))
 
 
@@ -277,6 +288,26 @@ def _array_used_again(others: int) -> bool:
     again = id(call([])[0]._data) == before
     del held
     return again
+
+
+def _gradient_replaced(others: int) -> bool:
+    call, _owner = _tried(1, Result((LARGE_GRADIENT // 8,), np.float64, -1, GRADIENT, 0))
+    tensor = wrap(np.empty(1))
+    call([tensor])
+    held, before = [tensor._grad] * others, id(tensor._grad)
+    call([tensor])
+    del held
+    return id(tensor._grad) == before
+
+
+def _gradient_array_replaced(others: int) -> bool:
+    call, _owner = _tried(1, Result((LARGE_GRADIENT // 8,), np.float64, -1, GRADIENT, 0))
+    tensor: Any = wrap(np.empty(1))
+    call([tensor])
+    held, before = [tensor._grad._data] * others, id(tensor._grad._data)
+    call([tensor])
+    del held
+    return id(tensor._grad._data) == before
 
 
 def _array_taken_out(others: int) -> bool:

@@ -32,14 +32,22 @@ __all__ = ["Grouping"]
 class Grouping(Values):
     """The groups of a graph, as its target can compute them.
 
-    `refused` are nodes to call in Python, though the target said that it has kernels for them.
+    `refused` are nodes to call in Python, though the target said that it has kernels for them;
+    `apart` are nodes that do not join products.
     """
 
-    def __init__(self, graph: Graph, target: Target, refused: Collection[Node] = ()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        refused: Collection[Node] = (),
+        apart: Collection[Node] = (),
+    ) -> None:
         super().__init__()
         self.graph = graph
         self._target = target
         self._refused = refused
+        self._apart = apart
         self._recomputes = target.recomputes
         self._uses = uses_of(graph)
         self._users = graph.users()
@@ -211,6 +219,8 @@ class Grouping(Values):
         last = self._last_loop
         if last is not None and (latest is None or last.position > latest.position):
             found.append(last)
+        if node in self._apart:
+            found = [group for group in found if group.kind not in IN_REGISTERS]
         if not self._told:
             return found
         first = self._after_told(node)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from weft.ir.graph import Graph, Value
+from weft.schedule.axes import Map
 from weft.schedule.grouping import Grouping
 from weft.schedule.groups import IN_REGISTERS, Group, Leaf
 from weft.schedule.nodes import tensor_type
-from weft.schedule.views import View, dense
+from weft.schedule.views import dense
 
 __all__ = ["in_place"]
 
@@ -63,37 +64,37 @@ def _possible(
     given_back = set(grouping.results)
     numbers = {value: i for i, value in enumerate(graph.inputs) if value not in given_back}
     first = {value: i for i, value in reversed(list(enumerate(grouping.results)))}
+    read: dict[Group, dict[Value, Map]] = {}
     pairs: list[tuple[int, int]] = []
     for place, value in enumerate(grouping.results):
         home = homes.get(value)
         if home is None or home.position < safe_from or first[value] != place:
             continue
-        for given in _read_by(home):
-            if given not in numbers or given.type != value.type:
-                continue
-            if last_read[given] == home.position and _reads_where_it_writes(home, given, value):
+        if home not in read:
+            places = _read_where_written(home)
+            read[home] = {given: at for given, at in places.items() if given in numbers}
+        if value in home.after:
+            continue
+        for given, at in read[home].items():
+            last = last_read[given] == home.position
+            if last and given.type == value.type and at == home.maps.get(value):
                 pairs.append((place, numbers[given]))
     return pairs
 
 
-def _read_by(group: Group) -> list[Value]:
-    found = [op.root for ops in group.operands.values() for op in ops if isinstance(op, Leaf)]
-    return list(dict.fromkeys(found))
-
-
-def _reads_where_it_writes(group: Group, given: Value, value: Value) -> bool:
-    if group.kind not in ("loop", *IN_REGISTERS) or group.reduces or value in group.after:
-        return False
-    whole: View = dense(tensor_type(given).shape)
+def _read_where_written(group: Group) -> dict[Value, Map]:
+    """The values of which a group reads each element once, at the point of its loops that this
+    element belongs to, with the axes of that point: a result along these axes may replace them."""
+    if group.kind not in ("loop", *IN_REGISTERS) or group.reduces:
+        return {}
+    found: dict[Value, Map | None] = {}
     for node, operands in group.operands.items():
+        # The first node of a product and its prologues read elements in another order.
+        loops = group.kind == "loop" or (node is not group.nodes[0] and node in group.places)
+        place = group.places[node] if loops else None
         for operand in operands:
-            if not isinstance(operand, Leaf) or operand.root is not given:
-                continue
-            if group.kind in IN_REGISTERS and (
-                node is group.nodes[0] or node not in group.places  # of its prologue
-            ):
-                return False
-            # The same axes and a dense view: each element is read where it is written.
-            if operand.view != whole or group.places[node] != group.maps[value]:
-                return False
-    return True
+            if isinstance(operand, Leaf):
+                root = operand.root
+                here = place if operand.view == dense(tensor_type(root).shape) else None
+                found[root] = here if found.get(root, here) == here else None
+    return {root: place for root, place in found.items() if place is not None}

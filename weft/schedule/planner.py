@@ -18,6 +18,7 @@ from weft.schedule.in_place import in_place
 from weft.schedule.late import BOX, LateMemory, late_names_of, mentions, placed, pops_boxes, solved
 from weft.schedule.memory import ArenaPlan, Buffers, named_places, planned, size_of_type
 from weft.schedule.plan import GraphPlan, Kernel, ProgramPlan, Step
+from weft.schedule.separate_updates import bytes_in_place, separate_updates
 from weft.schedule.target import Emitter
 
 __all__ = ["plan_program"]
@@ -53,6 +54,9 @@ class _Planner:
         which are boxes.
         """
         grouping, steps = self._steps(graph, late)
+        pairs: list[tuple[int, int]] = []
+        if not is_nested:
+            grouping, steps, pairs = self._in_place(graph, late, grouping, steps)
         outputs: dict[Value, int] = {}
         inputs = set(graph.inputs)
         elsewhere = {*inputs, *late.popped, *grouping.constants}
@@ -62,10 +66,6 @@ class _Planner:
         for value, number in outputs.items():
             if number in boxed:
                 late.results[value] = late.after(late_names_of(value.type, self.target.late))
-        pairs: list[tuple[int, int]] = []
-        if not is_nested:
-            times = {step.group: sum(k.nanoseconds for k in step.kernels) for step in steps}
-            pairs = in_place(graph, grouping, self.target.may_fail, times)
         overwritten = [(grouping.results[i], graph.inputs[j]) for i, j in pairs]
         waves = [] if self.target.late else waves_of(steps, overwritten, self.target)
         memory = self._memory(steps, {*inputs, *outputs, *grouping.constants}, late, waves)
@@ -77,13 +77,39 @@ class _Planner:
 
     # --- what runs ------------------------------------------------------------------------------
 
-    def _steps(self, graph: Graph, late: LateMemory) -> tuple[Grouping, list[Step]]:
+    def _in_place(
+        self, graph: Graph, late: LateMemory, grouping: Grouping, steps: list[Step]
+    ) -> tuple[Grouping, list[Step], list[tuple[int, int]]]:
+        """Which results are written to inputs. Where large ones are not, as they are computed with
+        a product, the graph is grouped again without that."""
+
+        def pairs_of(grouping: Grouping, steps: list[Step]) -> list[tuple[int, int]]:
+            times = {step.group: sum(k.nanoseconds for k in step.kernels) for step in steps}
+            return in_place(graph, grouping, self.target.may_fail, times)
+
+        pairs = pairs_of(grouping, steps)
+        if not self.target.separates or late.told:
+            return grouping, steps, pairs
+        kept = {grouping.results[output] for output, _ in pairs}
+        inputs = set(graph.inputs)
+        apart = separate_updates(grouping.groups, grouping.results, inputs, kept)
+        if apart:
+            again = self._steps(graph, late, apart)
+            found = pairs_of(*again)
+            if bytes_in_place(graph, found) > bytes_in_place(graph, pairs):
+                return *again, found
+            grouping, steps = self._steps(graph, late)
+        return grouping, steps, pairs
+
+    def _steps(
+        self, graph: Graph, late: LateMemory, apart: Set[Node] = frozenset()
+    ) -> tuple[Grouping, list[Step]]:
         """The groups of a graph, with their kernels. If a node gets none, it is to be called in
-        Python, and the graph is grouped again."""
+        Python, and the graph is grouped again. `apart`: nodes that join no product."""
         refused: set[Node] = set()
         known = dict(late.told)
         while True:
-            grouping = Grouping(graph, self.target, refused)
+            grouping = Grouping(graph, self.target, refused, apart)
             before = len(refused)
             late.told, late.popped, late.axes, late.solved = dict(known), [], [], {}
             steps: list[Step] = []

@@ -62,6 +62,8 @@ class Target(ABC):
     recomputes = False
     #: Whether steps that have nothing to do with one another run at the same time.
     abreast = False
+    #: Whether large updates leave the epilogues of products where they are then done in place.
+    separates = False
     #: Names of sizes that depend on data: the run itself tells them (`weft.schedule.late`).
     late: Set[str] = frozenset()
 

@@ -170,6 +170,9 @@ class TraceRecorder(GraphRecorder):
 
     def restore(self) -> None:
         super().restore()
+        for entry in self.written.values():
+            entry.release()
+        self._numbers.clear()  # they hold arrays of inputs, which could not be written in place
         for held in self._stand_ins:
             held.restore()
         self._stand_ins.clear()

@@ -130,6 +130,10 @@ def _differs(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
 
 def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     facts = guard.expected
+    if guard.grouped and facts.array is np.ndarray and not has_dims(facts.shape):
+        # There may be thousands, which are rarely checked: short text is compiled fast.
+        known = [pool.name(part) for part in (facts.cls, facts.dtype, facts.shape, facts.leaf)]
+        return f"{pool.name(_array_differs)}({v}, {', '.join(known)})"
     parts = [f"{v}.__class__ is not {pool.name(facts.cls)}"]
     if facts.array in (np.ndarray, Parts):
         dtype = pool.name(facts.dtype)
@@ -148,6 +152,18 @@ def _tensor(guard: Guard, v: str, _others: Sequence[str], pool: Pool) -> str:
     else:
         parts.append(f"{pool.name(tensor_facts)}({v}) != {pool.name(facts)}")
     return " or ".join(parts)
+
+
+def _array_differs(
+    value: Any, cls: Any, dtype: Any, shape: tuple[int, ...], leaf: bool | None
+) -> bool:
+    """What `_tensor` writes as text, of a tensor of known sizes."""
+    if value.__class__ is not cls or (d := value._data).__class__ is not np.ndarray:
+        return True
+    if d.dtype != dtype or d.shape != shape:
+        return True
+    node = value._node
+    return node is not None if leaf is None else node is None or node.is_leaf is not leaf
 
 
 def _shape_differs(shape: tuple[Any, ...], pool: Pool) -> str:

@@ -73,6 +73,8 @@ class CheckedFunction(Function):
 class CheckedModule(Module):
     """A module in check mode; `kernels` are the functions that a program calls with buffers."""
 
+    shares = False  # each step has lines of its own
+
     def __init__(self, machine: Any = None) -> None:
         super().__init__(machine)
         self.kernels: set[str] = set()
