@@ -36,7 +36,6 @@ from weft.base.precision import *
 from weft.base.promotion import *
 from weft.base.pytree import *
 from weft.capture.from_source.iteration import *
-from weft.record.effects import *
 from weft.capture.trace.captured import *
 from weft.compile import *
 from weft.core.autocast import *
@@ -55,6 +54,7 @@ from weft.ops.info import array_namespace_info as __array_namespace_info__
 from weft.record.control.branches import *
 from weft.record.control.loops import *
 from weft.record.declared import *
+from weft.record.effects import *
 from weft.record.make_graph import *
 from weft.wiring import CALLS as _CALLS
 

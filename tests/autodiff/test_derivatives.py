@@ -114,7 +114,7 @@ def test_card_has_derivatives_or_a_reason(op: Op) -> None:
         reasons.append("its derivative is another node: weft/record/control")
     if Trait.EFFECT in op.traits or op.name == "token":
         reasons.append("it is done for its effect")
-    assert (op.vjp is None) == bool(reasons), f"{op.name}: {reasons or 'no derivative'}"
+    assert (not op.vjp) == bool(reasons), f"{op.name}: {reasons or 'no derivative'}"
 
 
 class Seen(Recorder):

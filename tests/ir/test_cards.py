@@ -41,7 +41,7 @@ def lacks(op: Op) -> list[str]:
             missing.append("attributes dtype and device to choose a kernel by")
     elif not op.inputs and op.name != "token":  # which is made of nothing
         missing.append("inputs in its type rule")
-    if op.vjp is not None:
+    if op.vjp:  # () says that no gradient passes
         variadic = len(op.vjp) == 1 and op.inputs[-1:] == ("arrays",)
         if len(op.vjp) != len(op.inputs) and not variadic:
             missing.append(f"a derivative for each of its inputs {op.inputs}")

@@ -14,7 +14,7 @@ import weft
 import weft.nn.functional as F
 from weft.codegen import cancel
 from weft.codegen.machine import host
-from weft.codegen.matmul import blocked, plan
+from weft.codegen.matmul import copies, plan
 from weft.codegen.program import CpuEmitter
 from weft.codegen.text import Module
 from weft.core.bind import bind
@@ -210,7 +210,7 @@ def test_loops_that_poll_compute_the_same(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cancel, "ROUNDS", 4)
     monkeypatch.setattr(cancel, "LONG", 0.0)
     monkeypatch.setattr(cancel, "PART", 64)
-    monkeypatch.setattr(blocked, "COPIED", 64)
+    monkeypatch.setattr(copies, "COPIED", 64)
     monkeypatch.setattr(plan, "MOST_TERMS", 100)
     program = NativeProgram(graph)
     assert "@cancelled" in program.text
