@@ -116,7 +116,9 @@ def functions(module: Any) -> list[types.FunctionType]:
     return [
         part
         for part in map(inspect.unwrap, found)
-        if isinstance(part, types.FunctionType) and os.path.isfile(part.__code__.co_filename)
+        if isinstance(part, types.FunctionType)
+        and os.path.isfile(part.__code__.co_filename)
+        and part.__name__ == part.__code__.co_name  # methods of dataclasses have another
     ]
 
 

@@ -47,8 +47,9 @@ ALLOWED = {
     ("weft/distributed/shared.py", "('all_reduce', 'reduce_scatter')"): "methods of groups",
     ("weft/distributed/shared.py", "('reduce_scatter', 'all_to_all')"): "the same",
     ("weft/distributed/shared.py", "('all_gather', 'all_to_all')"): "the same",
-    ("weft/distributed/shared_code.py", "{'max': …, 'min': …}"): "values of op=",
-    ("weft/distributed/shared_code.py", "{'sum': …, 'prod': …}"): "the same",
+    ("weft/distributed/combine_code.py", "{'max': …, 'min': …}"): "values of op=",
+    ("weft/distributed/combine_code.py", "{'sum': …, 'prod': …}"): "the same",
+    ("weft/passes/layouts/propagate.py", "('max', 'min')"): "the same",
     ("weft/ir/text.py", "name not in _STARTS"): "words of the text of graphs",
     ("weft/runtime/keys.py", "op.name in replaced"): "ops for which a user registered a kernel",
 }

@@ -287,7 +287,7 @@ def _sum(a: Any, b: Any, create: bool) -> Any:
     if b.__class__ is Patch:
         return b.plus(a)
     if create or (isinstance(a, _RAW) and isinstance(b, _RAW)):
-        return large.add(a, b) if a.size >= large.start and not create else a + b
+        return large.add(a, b) if not create and a.size >= large.start else a + b
     with no_grad():  # arrays of another device: by its kernels
         return data_of(wrap(a) + wrap(b))
 

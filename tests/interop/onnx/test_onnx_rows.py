@@ -24,8 +24,8 @@ WITHOUT = {
     "atan2", "bincount", "cholesky", "complex",
     "cumulative_prod", "det", "eig", "eigh", "erfc", "expm", "fft", "gammainc", "gammaincc", "gcd",
     "ifft", "imag", "inv", "irfft", "lcm", "logcumsumexp", "lu_factor", "nextafter", "pinv", "pow",
-    "qr", "repeat", "rfft", "running_argmax", "slogdet", "solve", "svd", "unique_all",
-    "unique_parts",
+    "qr", "repeat", "rfft", "running_argmax", "slogdet", "solve", "solve_triangular",
+    "svd", "unique_all", "unique_parts",
 }  # fmt: skip
 FLOATS = [row for row in ROWS if weft.float32 in row.dtypes()]
 INTEGERS = [row for row in ROWS if weft.int64 in row.dtypes()]
