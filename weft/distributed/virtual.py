@@ -53,14 +53,10 @@ class _Hub:
         with self._lock:
             return self._boxes.setdefault((source, target), queue.SimpleQueue())
 
-    def check(self, rank: int, other: int, until: float) -> None:
-        """Raise an error if there is no hope for a message, or it has taken too long."""
+    def check(self) -> None:
+        """Raise an error if a rank has failed."""
         if self.error is not None:
             raise _Stopped(f"rank {self.error[0]} failed: {self.error[1]}")
-        if other in self.ended:
-            raise self.gone(other)
-        if time.monotonic() > until:
-            raise DistributedError(f"rank {rank} waited {self.timeout:g} s for rank {other}")
 
     def end(self, rank: int) -> None:
         """A rank has ended its program: those that wait for it wait in vain."""
@@ -228,10 +224,17 @@ class VirtualWorld:
     def take(self, rank: int) -> Array:
         box, until = self._hub.box(rank, self.rank), time.monotonic() + self._hub.timeout
         while True:
+            ended = rank in self._hub.ended  # asked first: what it has posted by then is there
             try:
-                return box.get(timeout=0.02)
+                return box.get(timeout=0.0 if ended else 0.02)
             except queue.Empty:
-                self._hub.check(self.rank, rank, until)
+                self._hub.check()
+                if ended:
+                    raise self._hub.gone(rank) from None
+                if time.monotonic() > until:
+                    raise DistributedError(
+                        f"rank {self.rank} waited {self._hub.timeout:g} s for rank {rank}"
+                    ) from None
 
     def _group(self, ranks: list[int], key: Any) -> _Group:
         found = self._groups.get(key)
