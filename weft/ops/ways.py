@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from weft.base.dims import is_zero
 from weft.ir.types import TensorType
 from weft.ir.ways import SUM, Interleaved, State, Way, by_letters
 from weft.ops.index_shape import TENSOR, full_index
@@ -200,7 +201,8 @@ def joined(inputs: Types, outputs: Types, *, axis: int) -> Ways:
         if other != axis and _is_cuttable(size):
             yield Way((other,) * len(inputs), (other,), size)
     size = inputs[0].shape[axis]
-    if _is_cuttable(size) and size and all(kind.shape[axis] == size for kind in inputs):
+    even = all(kind.shape[axis] == size for kind in inputs)
+    if even and _is_cuttable(size) and not is_zero(size):
         yield Way((axis,) * len(inputs), (_at(axis, len(inputs)),), size, even=False)
 
 
