@@ -37,8 +37,8 @@ def large_from(start: int) -> Iterator[None]:
 
 
 def near(got: Any, want: Any, dtype: DType) -> None:
-    """Equal to rounding, in the precision of the operands; exact kinds are equal. Derivatives may be
-    small differences of large terms, as that of `special.i1e`."""
+    """Equal to rounding, in the precision of the operands; exact kinds are equal. Derivatives may
+    be small differences of large terms, as that of `special.i1e`."""
     assert got.type == want.type
     a, b = got.numpy(), want.numpy()
     if a.tobytes() == b.tobytes():
