@@ -22,7 +22,7 @@ from weft.codegen.scalar.vec import Vec
 from weft.codegen.text import Module
 from weft.ir.types import TensorType
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "place_in_stack"]
 
 #: Matrices up to this size are computed without loops, in registers if they are not in lanes.
 UNROLLED = 4
@@ -141,17 +141,19 @@ class Batch:
             number: Size = self._item
             if self.lanes > 1:
                 number = minimum(self._item * self.lanes + lane, self.count - 1)
-            yield lane, base + self._offset(number, stack, size)
+            yield lane, base + place_in_stack(number, self.stack, stack, size)
 
-    def _offset(self, number: Size, stack: Shape, size: int) -> Size:
-        if stack == self.stack:
-            return number * size
-        steps, step = [], size
-        for length in reversed(stack):
-            steps.append(0 if length.__class__ is int and length == 1 else step)
-            step = step * length
-        index = unravel(number, self.stack)
-        return offset(0, zip(reversed(index), steps, strict=False))
+
+def place_in_stack(number: Size, whole: Shape, stack: Shape, size: int) -> Size:
+    """Where the matrix of an operand begins that belongs to a result: `number` counts the stack of
+    results, `whole`, to which that of the operand is broadcast; `size` is what a matrix takes."""
+    if stack == whole:
+        return number * size
+    steps, step = [], size
+    for length in reversed(stack):
+        steps.append(0 if length.__class__ is int and length == 1 else step)
+        step = step * length
+    return offset(0, zip(reversed(unravel(number, whole)), steps, strict=False))
 
 
 def _lanes(module: Module, count: int) -> int:

@@ -13,10 +13,11 @@ from weft.base.dims import ceil_div, has_dims
 from weft.base.dtypes import DType, complex64, complex128, float32, float64, real_dtype
 from weft.base.shapes import Shape, size_of
 from weft.codegen.contract import Status
-from weft.codegen.index import Index, Ptr, Size, minimum, offset, unravel
+from weft.codegen.index import Index, Ptr, Size, minimum
 from weft.codegen.item_cost import item_cost
 from weft.codegen.kernel import PARAMS, Kernel, argument, each_item
 from weft.codegen.linalg import lapack
+from weft.codegen.linalg.batch import place_in_stack
 from weft.codegen.scalar.forms import memory_type
 from weft.codegen.text import Module
 from weft.ir.graph import Node
@@ -102,18 +103,8 @@ class LapackKernel:
         stack, size = kind.shape[:-axes], size_of(shape)
         parts = 2 if kind.dtype.kind == "complex" else 1
         base = argument(self.f, place, memory_type(real_dtype(kind.dtype)))
-        return base + self._offset(stack, size * parts)
-
-    def _offset(self, stack: Shape, size: int) -> Size:
         assert self._item is not None
-        if stack == self._stack:
-            return self._item * size
-        steps, step = [], size
-        for length in reversed(stack):
-            steps.append(0 if length.__class__ is int and length == 1 else step)
-            step = step * length
-        index = unravel(self._item, self._stack)
-        return offset(0, zip(reversed(index), steps, strict=False))
+        return base + place_in_stack(self._item, self._stack, stack, size * parts)
 
     # --- arrays ---------------------------------------------------------------------------------
 
