@@ -348,8 +348,11 @@ def test_parameter() -> None:
     with weft.no_grad():
         q += 1
     assert source[0] == 1
+    (p * p).sum().backward()
     twin = copy.deepcopy(p)
     assert type(twin) is nn.Parameter
+    assert twin.grad is None  # as in PyTorch; a plain leaf keeps its own
+    assert p.grad is not None
     assert type(pickle.loads(pickle.dumps(p))) is nn.Parameter
 
 

@@ -144,6 +144,10 @@ def test_not_a_number_stays_in_its_matrix() -> None:
         want = function(weft.asarray(x)).numpy()
         assert np.isnan(got[2]).any()
         np.testing.assert_array_equal(got[others], want[others])
+    want = linalg.slogdet(weft.asarray(x))
+    sign, log = weft.compile(lambda x: tuple(linalg.slogdet(x)), backend="native")(weft.asarray(x))
+    np.testing.assert_array_equal(sign.numpy(), want.sign.numpy())
+    np.testing.assert_array_equal(log.numpy(), want.logabsdet.numpy())
 
 
 def test_in_loops_with_gradients() -> None:

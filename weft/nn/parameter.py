@@ -59,6 +59,12 @@ class Parameter(Tensor):
                 )
         _set(self, name, value)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """A parameter of its own, without the gradient, as in PyTorch: no optimizer clears it."""
+        copied = super().__deepcopy__(memo)
+        copied.grad = None
+        return copied
+
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
 

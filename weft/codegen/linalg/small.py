@@ -185,7 +185,8 @@ def _sum_logs(batch: Batch, a: Grid, out: list[Grid]) -> None:
     sign[0, 0], log[0, 0] = Number(batch.constant(1.0)), Number(batch.constant(0.0))
     for k in batch.span(0, a.rows):
         pivot = a[k, k].re
-        sign[0, 0] = Number(sign[0, 0].re * FLOATS["sign"](pivot))
+        before = sign[0, 0].re
+        sign[0, 0] = Number((pivot < 0.0).pick(-before, before))
         log[0, 0] = Number(log[0, 0].re + FLOATS["log"](abs(pivot)))
 
 
