@@ -1,6 +1,6 @@
 """Eager calls by machine code, here for arrays of all sizes, against NumPy's evaluation of cards.
 
-By default some samples of each card and dtype; under WEFT_TEST_ALL=1 all, in all layouts.
+By default some samples and dtypes of each card; under WEFT_TEST_ALL=1 all, in all layouts.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import os
 import random
 import sys
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,7 +79,16 @@ def results(row: Row, sample: Sample, layout: str, start: int) -> tuple[list[Any
     return [x.detach() for x in out], [x for x in found if x is not None]
 
 
-@pytest.mark.parametrize(("row", "dtype"), CASES)
+def some(cases: list[Any]) -> list[Any]:
+    """float32, and one in three of the other dtypes of each row."""
+    if ALL:
+        return cases
+    names = [str(case.id) for case in cases]
+    chosen = {n for n in names if n.endswith("float32") or zlib.crc32(n.encode()) % 3 == 0}
+    return [case for case in cases if case.id in chosen]
+
+
+@pytest.mark.parametrize(("row", "dtype"), some(CASES))
 def test_as_numpy(row: Row, dtype: DType) -> None:
     for sample in chosen(row, dtype, 2):
         layouts = LAYOUTS if ALL else (random.Random(str(sample)[:80]).choice(LAYOUTS),)
