@@ -196,7 +196,7 @@ def update_large(op: Op, operands: Sequence[Tensor], attrs: dict[str, Any]) -> b
             own(x)
     try:
         call.update(operands)
-    except Exception:
+    except Exception:  # before anything was written: see `weft.schedule.in_place`
         return False
     return True
 
